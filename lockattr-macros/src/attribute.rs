@@ -1,0 +1,104 @@
+//! One use of the attribute: everything that can be wrong is told, then it is expanded.
+
+use proc_macro2::{Span, TokenStream};
+use quote::quote_spanned;
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, Meta};
+
+use crate::args::Args;
+use crate::expand::{self, Lock};
+use crate::faults::Faults;
+use crate::function::{Function, Item, Names, plain};
+use crate::key::Key;
+
+/// Input:  `key = "sync:<id>"`, `async fn f(id: u8) { … }`
+/// Output: the function under its lock, or its errors and the function without one
+pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
+    let mut faults = Faults::default();
+    let mut item = match syn::parse2::<Item>(item.clone()) {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            faults.push(error);
+            let errors = faults.tokens();
+            return quote_spanned! {Span::call_site()=> #errors #item };
+        }
+    };
+    // The user's own place and not that of our expansion, which would be told beside it.
+    let attribute = item.sig.fn_token.span.located_at(Span::call_site());
+    let mut uses = vec![(args, attribute)];
+    uses.extend(take_further_uses(&mut item.attrs));
+    let all: Vec<Args> = uses
+        .into_iter()
+        .map(|(args, span)| Args::new(args, span, &mut faults))
+        .collect();
+    let names = Names::of(&item.sig);
+    let unguarded = item.unguarded(&stand_ins(&all, &names));
+    let Some(function) = faults.keep(Function::new(item)) else {
+        let errors = faults.tokens();
+        return quote_spanned! {Span::call_site()=> #errors #unguarded };
+    };
+    let mut locks = Vec::new();
+    for args in all {
+        faults.keep(free_name(&args, &names));
+        let key = args.key.as_ref().map(|key| Key::new(key, &names));
+        if let Some(key) = key.and_then(|key| faults.keep(key)) {
+            locks.push(Lock { args, key });
+        }
+    }
+    if !faults.is_empty() {
+        let errors = faults.tokens();
+        return quote_spanned! {Span::call_site()=> #errors #unguarded };
+    }
+    expand::expand(function, &locks)
+}
+
+/// The attributes of ours that stand below this one. Expanded by the compiler they would wrap
+/// around this one's lock; here they go inside of it, in the order in which they are written.
+fn take_further_uses(attrs: &mut Vec<Attribute>) -> Vec<(TokenStream, Span)> {
+    let mut taken = Vec::new();
+    attrs.retain(|attr| {
+        let name = attr.path().segments.last();
+        if name.is_none_or(|name| name.ident != "distributed_lock") {
+            return true;
+        }
+        let args = match &attr.meta {
+            Meta::List(list) => list.tokens.clone(),
+            _ => TokenStream::new(),
+        };
+        taken.push((args, attr.span()));
+        false
+    });
+    taken
+}
+
+/// A body that uses its lease still has one to name where the attribute has errors.
+fn stand_ins(all: &[Args], names: &Names) -> TokenStream {
+    let ours = Span::mixed_site();
+    all.iter()
+        .filter_map(|args| {
+            let name = args.bind.as_ref()?;
+            if names.find(&plain(name)).is_some() {
+                return None;
+            }
+            let krate = expand::krate(args, ours);
+            let option = quote_spanned! {ours=> #krate::__private::core::option::Option };
+            Some(quote_spanned! {ours=>
+                let #name: &#krate::Lease = #option::unwrap(#option::None);
+                let _ = #name;
+            })
+        })
+        .collect()
+}
+
+fn free_name(args: &Args, names: &Names) -> Result<(), Error> {
+    match &args.bind {
+        Some(bind) if names.find(&plain(bind)).is_some() => Err(Error::new_spanned(
+            bind,
+            format!(
+                "`{bind}` is an argument of the function: choose another name for the lease, or \
+                 the body could not reach the argument"
+            ),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,356 @@
+//! Bodies, read no further than is needed to find the future in them.
+
+use proc_macro2::{Delimiter, Group, Ident, Spacing, TokenStream, TokenTree};
+use quote::ToTokens as _;
+use syn::parse::Parser as _;
+use syn::{Attribute, Error, Signature};
+
+/// Moves the inner attributes of a body, which would stand in the middle of the new one, to the
+/// function.
+///
+/// Input:  `{ #![allow(dead_code)] … }`
+/// Output: `{ … }`, and `#[allow(dead_code)]` on the function
+pub(crate) fn hoist(body: Group, attrs: &mut Vec<Attribute>) -> Group {
+    let mut rest: Vec<TokenTree> = body.stream().into_iter().collect();
+    let mut found = false;
+    while let [
+        TokenTree::Punct(hash),
+        TokenTree::Punct(bang),
+        TokenTree::Group(group),
+        ..,
+    ] = &rest[..]
+    {
+        if hash.as_char() != '#' || bang.as_char() != '!' {
+            break;
+        }
+        let outer: TokenStream = [
+            TokenTree::Punct(hash.clone()),
+            TokenTree::Group(group.clone()),
+        ]
+        .into_iter()
+        .collect();
+        let Ok(parsed) = Attribute::parse_outer.parse2(outer) else {
+            break;
+        };
+        attrs.extend(parsed);
+        rest.drain(..3);
+        found = true;
+    }
+    if !found {
+        return body;
+    }
+    let mut hoisted = Group::new(Delimiter::Brace, rest.into_iter().collect());
+    hoisted.set_span(body.span());
+    hoisted
+}
+
+/// A body that ends in its future: the `async` block, and what stands around it.
+#[derive(Clone)]
+pub(crate) struct Tail {
+    /// The statements before it.
+    pub(crate) before: TokenStream,
+    /// `Box::pin`, and the parentheses.
+    pub(crate) pin: Option<(TokenStream, Group)>,
+    pub(crate) block: Group,
+    /// `.boxed()`
+    pub(crate) after: TokenStream,
+}
+
+/// Input:  `{ let this = self.clone(); Box::pin(async move { … }) }`
+/// Output: `Tail { before: let this = self.clone(); pin: Box::pin(…), block: { … } }`
+///
+/// Nothing where the future may also be another one: a `return` before the end would give it to
+/// the caller without a lock, and so would one in a macro.
+pub(crate) fn tail(body: &Group) -> Option<Tail> {
+    let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
+    let (tokens, after) = split_boxed(&tokens);
+    let (before, pin, block) = if let Some((before, block)) = split_async(tokens) {
+        (before, None, block)
+    } else {
+        let (TokenTree::Group(arguments), rest) = tokens.split_last()? else {
+            return None;
+        };
+        let inside: Vec<TokenTree> = arguments.stream().into_iter().collect();
+        let inside = match inside.split_last() {
+            Some((TokenTree::Punct(comma), inside)) if comma.as_char() == ',' => inside,
+            _ => &inside,
+        };
+        let ([], block) = split_async(inside)? else {
+            return None;
+        };
+        let path = path_start(rest);
+        let (before, path) = rest.split_at(path);
+        if arguments.delimiter() != Delimiter::Parenthesis || !is_box_pin(path) {
+            return None;
+        }
+        let path = path.iter().cloned().collect();
+        (before, Some((path, arguments.clone())), block)
+    };
+    if !ends_statement(before) || may_return(before) {
+        return None;
+    }
+    Some(Tail {
+        before: before.iter().cloned().collect(),
+        pin,
+        block,
+        after: after.iter().cloned().collect(),
+    })
+}
+
+/// Whether the last statement starts with `return`.
+pub(crate) fn ends_in_return(body: &Group) -> bool {
+    let mut starts = true;
+    let mut returns = false;
+    for token in body.stream() {
+        if starts {
+            returns = is(&token, "return");
+        }
+        starts = match &token {
+            TokenTree::Punct(punct) => punct.as_char() == ';' || starts && punct.as_char() == '#',
+            TokenTree::Group(group) => match group.delimiter() {
+                Delimiter::Brace => true,
+                // Of an attribute, or of an array that is no statement worth telling apart.
+                Delimiter::Bracket => starts,
+                _ => false,
+            },
+            _ => false,
+        };
+    }
+    returns
+}
+
+/// Input:  `… async move { … }`
+/// Output: `…`, `{ … }`
+fn split_async(tokens: &[TokenTree]) -> Option<(&[TokenTree], Group)> {
+    let (TokenTree::Group(block), rest) = tokens.split_last()? else {
+        return None;
+    };
+    if block.delimiter() != Delimiter::Brace {
+        return None;
+    }
+    let (last, rest) = rest.split_last()?;
+    if is(last, "async") {
+        return Some((rest, block.clone()));
+    }
+    let (first, before) = rest.split_last()?;
+    (is(last, "move") && is(first, "async")).then(|| (before, block.clone()))
+}
+
+/// Input:  `… .boxed()`
+/// Output: `…`, `.boxed()`
+fn split_boxed(tokens: &[TokenTree]) -> (&[TokenTree], &[TokenTree]) {
+    if let [
+        ..,
+        TokenTree::Punct(dot),
+        TokenTree::Ident(name),
+        TokenTree::Group(none),
+    ] = tokens
+        && dot.as_char() == '.'
+        && (*name == "boxed" || *name == "boxed_local")
+        && none.stream().is_empty()
+    {
+        tokens.split_at(tokens.len() - 3)
+    } else {
+        (tokens, &[])
+    }
+}
+
+/// Where the path at the end starts.
+fn path_start(tokens: &[TokenTree]) -> usize {
+    let in_path = |token: &&TokenTree| match token {
+        TokenTree::Ident(_) => true,
+        TokenTree::Punct(punct) => punct.as_char() == ':',
+        _ => false,
+    };
+    tokens.len() - tokens.iter().rev().take_while(in_path).count()
+}
+
+fn is_box_pin(path: &[TokenTree]) -> bool {
+    let idents: Vec<&Ident> = path
+        .iter()
+        .filter_map(|token| match token {
+            TokenTree::Ident(ident) => Some(ident),
+            _ => None,
+        })
+        .collect();
+    matches!(&idents[..], [.., boxed, pin] if *boxed == "Box" && *pin == "pin")
+}
+
+fn is(token: &TokenTree, word: &str) -> bool {
+    matches!(token, TokenTree::Ident(ident) if ident == word)
+}
+
+fn ends_statement(tokens: &[TokenTree]) -> bool {
+    match tokens.last() {
+        None => true,
+        Some(TokenTree::Punct(punct)) => punct.as_char() == ';',
+        Some(TokenTree::Group(group)) => group.delimiter() == Delimiter::Brace,
+        Some(_) => false,
+    }
+}
+
+/// Whether there is a `return`, or a macro, which may hide one.
+fn may_return(tokens: &[TokenTree]) -> bool {
+    let mut name = false;
+    for token in tokens {
+        match token {
+            TokenTree::Ident(ident) if ident == "return" => return true,
+            TokenTree::Punct(bang)
+                if name && bang.as_char() == '!' && bang.spacing() == Spacing::Alone =>
+            {
+                return true;
+            }
+            TokenTree::Group(group) => {
+                let inside: Vec<TokenTree> = group.stream().into_iter().collect();
+                if may_return(&inside) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+        name = matches!(token, TokenTree::Ident(_));
+    }
+    false
+}
+
+/// The advice for a function that gives nothing to await.
+pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> Error {
+    let test = attrs.iter().any(|attr| {
+        let path = attr.path();
+        path.segments
+            .last()
+            .is_some_and(|last| last.ident == "test")
+    });
+    let blocks_on = mentions(body.stream(), "block_on");
+    let advice = if test || blocks_on {
+        let name = if test {
+            "#[tokio::test]"
+        } else {
+            "#[tokio::main]"
+        };
+        format!(
+            "another attribute, such as `{name}`, has already made this an ordinary function: \
+             put `#[distributed_lock]` above it, where the function is still `async`"
+        )
+    } else {
+        format!(
+            "a lock is awaited, so this function has to be `async`: write `async fn {}`\n\
+             a `fn` that returns `impl Future<Output = …>`, `Pin<Box<dyn Future<Output = …>>>` or \
+             a `BoxFuture` will do too",
+            sig.ident
+        )
+    };
+    Error::new_spanned(sig.fn_token.to_token_stream(), advice)
+}
+
+fn mentions(tokens: TokenStream, word: &str) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Group(group) => mentions(group.stream(), word),
+        token => is(&token, word),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    fn tail_of(body: TokenStream) -> Option<Tail> {
+        tail(&Group::new(Delimiter::Brace, body))
+    }
+
+    #[test]
+    fn a_future_at_the_end_is_found() {
+        for (body, before, pinned, after) in [
+            (quote!(async move { 1 }), quote!(), false, quote!()),
+            (quote!(async { 1 }), quote!(), false, quote!()),
+            (quote!(Box::pin(async move { 1 })), quote!(), true, quote!()),
+            (
+                quote!(::std::boxed::Box::pin(async move { 1 },)),
+                quote!(),
+                true,
+                quote!(),
+            ),
+            (
+                quote!(let a = b; async move { 1 }),
+                quote!(let a = b;),
+                false,
+                quote!(),
+            ),
+            (
+                quote!(if a { b } Box::pin(async move { 1 })),
+                quote!(if a {
+                    b
+                }),
+                true,
+                quote!(),
+            ),
+            (
+                quote!(async move { 1 }.boxed()),
+                quote!(),
+                false,
+                quote!(.boxed()),
+            ),
+        ] {
+            let found = tail_of(body.clone()).unwrap_or_else(|| panic!("{body}"));
+            assert_eq!(found.before.to_string(), before.to_string());
+            assert_eq!(found.pin.is_some(), pinned);
+            assert_eq!(found.after.to_string(), after.to_string());
+            assert_eq!(found.block.to_string(), "{ 1 }");
+        }
+    }
+
+    #[test]
+    fn what_may_be_another_future_is_not() {
+        for body in [
+            quote!(),
+            quote!(ready(1)),
+            quote!(let f = async move { 1 }; f),
+            quote!(if a { return b; } async move { 1 }),
+            quote!(leave!(a); async move { 1 }),
+            quote!(a.map(async move { 1 })),
+            quote!(return async move { 1 }),
+            quote!(if a {
+                async move { 1 }
+            } else {
+                async move { 2 }
+            }),
+            quote!(Box::pin(f(async move { 1 }))),
+            quote!(Box::pin(a, async move { 1 })),
+            quote!(x = async move { 1 }),
+        ] {
+            assert!(tail_of(body.clone()).is_none(), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_last_return_is_seen() {
+        for (body, returns) in [
+            (quote!(return a;), true),
+            (quote!(a; #[allow(b)] return c;), true),
+            (quote!(let b = a; return b), true),
+            (
+                quote!(if a { return b; } return Box::pin(async { 1 });),
+                true,
+            ),
+            (quote!(if a { return b; } c), false),
+            (quote!(return a; b), false),
+            (quote!(), false),
+        ] {
+            let found = ends_in_return(&Group::new(Delimiter::Brace, body.clone()));
+            assert_eq!(found, returns, "{body}");
+        }
+    }
+
+    #[test]
+    fn inner_attributes_move_out() {
+        let body: TokenStream = "{ #![allow(a)] //! Doc.\n b }".parse().unwrap();
+        let Some(TokenTree::Group(body)) = body.into_iter().next() else {
+            unreachable!()
+        };
+        let mut attrs = Vec::new();
+        assert_eq!(hoist(body, &mut attrs).to_string(), "{ b }");
+        assert_eq!(attrs.len(), 2);
+    }
+}

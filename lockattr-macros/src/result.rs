@@ -1,0 +1,215 @@
+//! What a function returns: the type of its value, or the future of it.
+
+use proc_macro2::Span;
+use quote::quote_spanned;
+use syn::spanned::Spanned as _;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    GenericArgument, Path, PathArguments, PathSegment, ReturnType, Token, Type, TypeInfer,
+    TypeParamBound,
+};
+
+/// Input:  `-> Result<impl Iterator<Item = u8>, E>`
+/// Output: `Result<_, E>`, which can stand in a body
+pub(crate) fn written(output: &ReturnType) -> Type {
+    match output {
+        ReturnType::Default => syn::parse_quote!(()),
+        ReturnType::Type(_, ty) => inferred(ty),
+    }
+}
+
+/// Each `impl Trait` replaced by `_`.
+fn inferred(ty: &Type) -> Type {
+    let mut ty = ty.clone();
+    Inferred.visit_type_mut(&mut ty);
+    ty
+}
+
+struct Inferred;
+
+impl VisitMut for Inferred {
+    fn visit_type_mut(&mut self, ty: &mut Type) {
+        if let Type::ImplTrait(opaque) = ty {
+            let underscore_token = Token![_](opaque.impl_token.span);
+            *ty = Type::Infer(TypeInfer {
+                attrs: Vec::new(),
+                underscore_token,
+            });
+        } else {
+            visit_mut::visit_type_mut(self, ty);
+        }
+    }
+}
+
+/// A return type that is a future.
+pub(crate) struct Future {
+    /// The type of its value, where that can be written in a body.
+    pub(crate) output: Option<Type>,
+    pub(crate) span: Span,
+    /// The return type itself, where that can be written in a body.
+    pub(crate) whole: Option<Type>,
+    /// It is a `Pin<Box<_>>`.
+    pub(crate) boxed: bool,
+}
+
+/// Input:  `-> Pin<Box<dyn Future<Output = u8> + Send + '_>>`
+/// Output: Future { output: u8, boxed }
+pub(crate) fn future(output: &ReturnType) -> Option<Future> {
+    let ReturnType::Type(_, ty) = output else {
+        return None;
+    };
+    let ty = ungrouped(ty);
+    match ty {
+        Type::ImplTrait(opaque) => {
+            let value = value(&opaque.bounds)?;
+            Some(Future {
+                span: value.map_or(ty.span(), Type::span),
+                output: value.map(inferred),
+                whole: None,
+                boxed: false,
+            })
+        }
+        Type::Path(path) => {
+            let (value, span) = if let Some(bounds) = pinned(&path.path) {
+                let value = value(bounds)?;
+                let span = value.map_or(ty.span(), Type::span);
+                (value.map(inferred), span)
+            } else if is_alias(&path.path) {
+                // What an alias stands for is not in its text; the compiler knows.
+                let at = Span::mixed_site().located_at(ty.span());
+                let value = quote_spanned! {at=> <#ty as ::core::future::Future>::Output };
+                (syn::parse2(value).ok(), ty.span())
+            } else {
+                return None;
+            };
+            Some(Future {
+                output: value,
+                span,
+                whole: Some(inferred(ty)),
+                boxed: true,
+            })
+        }
+        _ => None,
+    }
+}
+
+fn ungrouped(mut ty: &Type) -> &Type {
+    loop {
+        ty = match ty {
+            Type::Group(group) => &group.elem,
+            Type::Paren(paren) => &paren.elem,
+            _ => return ty,
+        };
+    }
+}
+
+/// Input:  `Send + Future<Output = u8>`
+/// Output: `u8`, or nothing where the bounds do not say it
+#[allow(clippy::option_option)]
+fn value<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<Option<&'a Type>> {
+    let future = bounds.into_iter().find_map(|bound| match bound {
+        TypeParamBound::Trait(bound) => bound
+            .path
+            .segments
+            .last()
+            .filter(|last| last.ident == "Future"),
+        _ => None,
+    })?;
+    Some(arguments(future).find_map(|argument| match argument {
+        GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
+        _ => None,
+    }))
+}
+
+fn arguments(segment: &PathSegment) -> impl Iterator<Item = &GenericArgument> {
+    match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(arguments.args.iter()),
+        _ => None,
+    }
+    .into_iter()
+    .flatten()
+}
+
+fn only_type<'a>(path: &'a Path, name: &str) -> Option<&'a Type> {
+    let last = path.segments.last().filter(|last| last.ident == name)?;
+    arguments(last).find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ungrouped(ty)),
+        _ => None,
+    })
+}
+
+/// Input:  `Pin<Box<dyn Future<Output = u8> + Send>>`
+/// Output: `Future<Output = u8> + Send`
+fn pinned(path: &Path) -> Option<impl Iterator<Item = &TypeParamBound>> {
+    let Type::Path(boxed) = only_type(path, "Pin")? else {
+        return None;
+    };
+    match only_type(&boxed.path, "Box")? {
+        Type::TraitObject(object) => Some(object.bounds.iter()),
+        _ => None,
+    }
+}
+
+fn is_alias(path: &Path) -> bool {
+    path.segments
+        .last()
+        .is_some_and(|last| last.ident.to_string().ends_with("BoxFuture"))
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens as _;
+
+    use super::*;
+
+    fn text(ty: Option<Type>) -> Option<String> {
+        ty.map(|ty| ty.into_token_stream().to_string().replace(' ', ""))
+    }
+
+    #[test]
+    fn a_future_is_recognised() {
+        for (output, value, boxed) in [
+            ("impl Future<Output = u8> + Send", Some("u8"), false),
+            (
+                "impl Send + std::future::Future<Output = Result<impl Copy, E>>",
+                Some("Result<_,E>"),
+                false,
+            ),
+            ("impl Future", None, false),
+            (
+                "Pin<Box<dyn Future<Output = u8> + Send + '_>>",
+                Some("u8"),
+                true,
+            ),
+            (
+                "std::pin::Pin<Box<dyn Future<Output = ()>>>",
+                Some("()"),
+                true,
+            ),
+            (
+                "futures::future::LocalBoxFuture<'a, u8>",
+                Some("<futures::future::LocalBoxFuture<'a,u8>as::core::future::Future>::Output"),
+                true,
+            ),
+        ] {
+            let output: ReturnType = syn::parse_str(&format!("-> {output}")).unwrap();
+            let future = future(&output).unwrap();
+            assert_eq!(text(future.output).as_deref(), value);
+            assert_eq!(future.boxed, boxed);
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        for output in [
+            "",
+            "-> u8",
+            "-> impl Iterator<Item = u8>",
+            "-> Pin<Box<u8>>",
+            "-> Ready<u8>",
+        ] {
+            let output: ReturnType = syn::parse_str(output).unwrap();
+            assert!(future(&output).is_none());
+        }
+    }
+}

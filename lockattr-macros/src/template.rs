@@ -1,0 +1,471 @@
+//! The key template: text in, pieces or errors with byte ranges out.
+
+use std::ops::Range;
+
+use crate::flaw::{Flaw, Problem};
+
+/// The longest key that is sent to a store, and so the longest text worth compiling.
+pub(crate) const LONGEST: usize = 1024;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Literal text, `<<` and `>>` already made one.
+    Text(String),
+    Value(Placeholder),
+}
+
+/// `<order.owner.id()>`
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Placeholder {
+    /// As written, without the brackets.
+    pub(crate) written: String,
+    /// Where `written` stands in the template.
+    pub(crate) range: Range<usize>,
+    /// The argument, without `r#`.
+    pub(crate) root: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Field(String),
+    Index(u32),
+    Call(String),
+}
+
+/// Input:  `"sync:<order.id>"`
+/// Output: `[Text("sync:"), Value(order, [Field(id)])]`
+pub(crate) fn parse(text: &str) -> Result<Vec<Piece>, Vec<Flaw>> {
+    if text.trim().is_empty() {
+        return Err(vec![Flaw::new(0..0, Problem::Blank)]);
+    }
+    if text.len() > LONGEST {
+        return Err(vec![Flaw::new(0..0, Problem::TooLong(text.len()))]);
+    }
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        after_value: None,
+        pieces: Vec::new(),
+        flaws: Vec::new(),
+    };
+    while let Some(c) = scanner.peek() {
+        scanner.step(c);
+    }
+    if scanner.flaws.is_empty() {
+        Ok(scanner.pieces)
+    } else {
+        Err(scanner.flaws)
+    }
+}
+
+struct Scanner<'a> {
+    text: &'a str,
+    at: usize,
+    /// Where the placeholder starts that ended just here.
+    after_value: Option<usize>,
+    pieces: Vec<Piece>,
+    flaws: Vec<Flaw>,
+}
+
+impl Scanner<'_> {
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn rest(&self) -> &str {
+        &self.text[self.at..]
+    }
+
+    fn step(&mut self, c: char) {
+        let at = self.at;
+        match c {
+            '<' | '>' if self.rest()[1..].starts_with(c) => {
+                self.literal(c);
+                self.at += 1;
+            }
+            '<' => self.placeholder(),
+            '>' => {
+                let word = trailing_path(&self.text[..at]);
+                let problem = Problem::Stray(word.to_owned());
+                self.flaw(at - word.len()..at + 1, problem);
+                self.literal(c);
+            }
+            '{' | '}' => self.brace(),
+            c if c.is_control() => {
+                self.flaw(at..at + c.len_utf8(), Problem::Control(c));
+                self.literal(c);
+            }
+            '%' if self.after_value.is_some() => {
+                self.flaw(at..at + 1, Problem::Percent);
+                self.literal(c);
+            }
+            c => self.literal(c),
+        }
+    }
+
+    fn flaw(&mut self, range: Range<usize>, problem: Problem) {
+        self.flaws.push(Flaw::new(range, problem));
+    }
+
+    fn literal(&mut self, c: char) {
+        self.at += c.len_utf8();
+        self.after_value = None;
+        if let Some(Piece::Text(text)) = self.pieces.last_mut() {
+            text.push(c);
+        } else {
+            self.pieces.push(Piece::Text(c.into()));
+        }
+    }
+
+    /// One error for `{user_id}`, not one for each brace.
+    fn brace(&mut self) {
+        let rest = &self.rest()[1..];
+        let inner = match rest.find(['{', '}', '<', '>']) {
+            Some(end) if self.rest().starts_with('{') && rest[end..].starts_with('}') => {
+                &rest[..end]
+            }
+            _ => "",
+        };
+        let closed = !inner.is_empty() || self.rest().starts_with("{}");
+        let length = if closed { inner.len() + 2 } else { 1 };
+        let problem = Problem::Brace(is_path(inner).then(|| inner.to_owned()));
+        self.flaw(self.at..self.at + length, problem);
+        self.at += length;
+        self.after_value = None;
+    }
+
+    fn placeholder(&mut self) {
+        let start = self.at;
+        let inside = start + 1;
+        let rest = &self.text[inside..];
+        let Some(end) = rest
+            .find(['<', '>'])
+            .filter(|end| rest[*end..].starts_with('>'))
+        else {
+            let word = leading_path(rest);
+            self.flaw(
+                start..inside + word.len(),
+                Problem::Unclosed(word.to_owned()),
+            );
+            self.at = inside + word.len();
+            self.after_value = None;
+            return;
+        };
+        let end = inside + end;
+        match placeholder(&self.text[inside..end], inside) {
+            Ok(value) => {
+                if let Some(before) = self.after_value {
+                    self.flaw(before..end + 1, Problem::Adjacent);
+                }
+                self.pieces.push(Piece::Value(value));
+            }
+            Err(flaw) => self.flaws.push(flaw),
+        }
+        self.at = end + 1;
+        self.after_value = Some(start);
+    }
+}
+
+/// Input:  `"order.id()", 6`
+/// Output: `Placeholder { root: "order", steps: [Call("id")], range: 6..16 }`
+fn placeholder(written: &str, start: usize) -> Result<Placeholder, Flaw> {
+    let range = start..start + written.len();
+    let trimmed = written.trim();
+    if trimmed.is_empty() {
+        return Err(Flaw::new(start - 1..range.end + 1, Problem::Empty));
+    }
+    if let Some(flaw) = slip(written, start) {
+        return Err(flaw);
+    }
+    if trimmed != written {
+        return Err(Flaw::new(range, Problem::Spaces(trimmed.to_owned())));
+    }
+    let mut root = None;
+    let mut steps = Vec::new();
+    let mut at = start;
+    for part in written.split('.') {
+        let here = at..at + part.len();
+        at = here.end + 1;
+        let flaw = |problem| Flaw::new(here.clone(), problem);
+        let (name, called) = match part.strip_suffix("()") {
+            Some(name) => (name, true),
+            None => (part, false),
+        };
+        let bare = name.strip_prefix("r#").unwrap_or(name);
+        if part.is_empty() {
+            return Err(Flaw::new(range, Problem::Dot));
+        } else if bare == "_" {
+            return Err(flaw(Problem::Underscore));
+        } else if root.is_none() && called {
+            return Err(flaw(Problem::Called(name.to_owned())));
+        } else if root.is_some() && bare == "await" {
+            return Err(flaw(Problem::Await));
+        } else if let Some(index) = index(part).filter(|_| root.is_some()) {
+            steps.push(Step::Index(index));
+        } else if !is_word(bare) {
+            return Err(flaw(Problem::NotAName(part.to_owned())));
+        } else if root.is_none() {
+            root = Some(bare.to_owned());
+        } else if called {
+            steps.push(Step::Call(bare.to_owned()));
+        } else {
+            steps.push(Step::Field(bare.to_owned()));
+        }
+    }
+    let Some(root) = root else {
+        return Err(Flaw::new(range, Problem::Empty));
+    };
+    Ok(Placeholder {
+        written: written.to_owned(),
+        range,
+        root,
+        steps,
+    })
+}
+
+/// What people write in a placeholder because another template language has it.
+fn slip(written: &str, start: usize) -> Option<Flaw> {
+    let at = |index: usize, problem| Some(Flaw::new(start + index..start + written.len(), problem));
+    if let Some(open) = written.find('(')
+        && !written[open..].starts_with("()")
+    {
+        return at(open, Problem::MethodArguments);
+    }
+    if written.contains("::") {
+        return at(0, Problem::Path);
+    }
+    if let Some(colon) = written.find(':') {
+        return at(colon, Problem::Format);
+    }
+    if let Some(open) = written.find('[') {
+        return at(open, Problem::Indexed);
+    }
+    if written.starts_with(['&', '*']) {
+        return at(
+            0,
+            Problem::Reference(written.trim_start_matches(['&', '*', ' ']).to_owned()),
+        );
+    }
+    None
+}
+
+fn index(part: &str) -> Option<u32> {
+    let plain = part.bytes().all(|b| b.is_ascii_digit());
+    let leading_zero = part.len() > 1 && part.starts_with('0');
+    (plain && !leading_zero).then(|| part.parse().ok())?
+}
+
+fn is_word(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_') && chars.all(in_word)
+}
+
+fn in_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn is_path(text: &str) -> bool {
+    placeholder(text, 1).is_ok()
+}
+
+/// Input:  `"user_id:more"`
+/// Output: `"user_id"`
+fn leading_path(text: &str) -> &str {
+    let end = text
+        .find(|c: char| !in_word(c) && c != '.')
+        .unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Input:  `"sync:user_id"`
+/// Output: `"user_id"`
+fn trailing_path(text: &str) -> &str {
+    let start = text
+        .char_indices()
+        .rev()
+        .take_while(|(_, c)| in_word(*c) || *c == '.')
+        .last()
+        .map_or(text.len(), |(at, _)| at);
+    &text[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(text: &str) -> Piece {
+        Piece::Text(text.into())
+    }
+
+    fn value(written: &str, at: usize, root: &str, steps: Vec<Step>) -> Piece {
+        Piece::Value(Placeholder {
+            written: written.into(),
+            range: at..at + written.len(),
+            root: root.into(),
+            steps,
+        })
+    }
+
+    #[test]
+    fn what_is_accepted() {
+        use Step::{Call, Field, Index};
+        for (template, pieces) in [
+            ("nightly", vec![text("nightly")]),
+            ("<id>", vec![value("id", 1, "id", vec![])]),
+            (
+                "sync:<user_id>",
+                vec![text("sync:"), value("user_id", 6, "user_id", vec![])],
+            ),
+            (
+                "<a>:<b>!",
+                vec![
+                    value("a", 1, "a", vec![]),
+                    text(":"),
+                    value("b", 5, "b", vec![]),
+                    text("!"),
+                ],
+            ),
+            (
+                "<self.pair.0.1.id().x>",
+                vec![value(
+                    "self.pair.0.1.id().x",
+                    1,
+                    "self",
+                    vec![
+                        Field("pair".into()),
+                        Index(0),
+                        Index(1),
+                        Call("id".into()),
+                        Field("x".into()),
+                    ],
+                )],
+            ),
+            (
+                "<r#type>-<a.r#fn>",
+                vec![
+                    value("r#type", 1, "type", vec![]),
+                    text("-"),
+                    value("a.r#fn", 10, "a", vec![Field("fn".into())]),
+                ],
+            ),
+            ("a<<b>>c", vec![text("a<b>c")]),
+            (
+                "<<<a>>>",
+                vec![text("<"), value("a", 3, "a", vec![]), text(">")],
+            ),
+            ("<é>ü", vec![value("é", 1, "é", vec![]), text("ü")]),
+            (
+                "100% of <a>",
+                vec![text("100% of "), value("a", 9, "a", vec![])],
+            ),
+        ] {
+            assert_eq!(parse(template), Ok(pieces), "{template}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_and_where() {
+        use Problem::{
+            Adjacent, Await, Blank, Brace, Called, Control, Dot, Empty, Format, Indexed,
+            MethodArguments, NotAName, Path, Percent, Reference, Spaces, Stray, TooLong, Unclosed,
+            Underscore,
+        };
+        for (template, range, problem) in [
+            ("", 0..0, Blank),
+            ("  ", 0..0, Blank),
+            ("a:<user_id", 2..10, Unclosed("user_id".into())),
+            ("a:<user_id:x", 2..10, Unclosed("user_id".into())),
+            ("a:<", 2..3, Unclosed(String::new())),
+            ("<a<b>", 0..2, Unclosed("a".into())),
+            ("a:user_id>", 2..10, Stray("user_id".into())),
+            ("a=>b", 2..3, Stray(String::new())),
+            ("a:<>", 2..4, Empty),
+            ("a:< >", 2..5, Empty),
+            ("a:< b >", 3..6, Spaces("b".into())),
+            ("a:<a.>", 3..5, Dot),
+            ("a:<.a>", 3..5, Dot),
+            ("a:<a..b>", 3..7, Dot),
+            ("a:<_>", 3..4, Underscore),
+            ("a:<b._>", 5..6, Underscore),
+            ("a:<b c>", 3..6, NotAName("b c".into())),
+            ("a:<0>", 3..4, NotAName("0".into())),
+            ("a:<b.01>", 5..7, NotAName("01".into())),
+            ("a:<b.0()>", 5..8, NotAName("0()".into())),
+            ("a:<b?>", 3..5, NotAName("b?".into())),
+            ("a:<b()>", 3..6, Called("b".into())),
+            ("a:<b.f(1.5)>", 6..11, MethodArguments),
+            ("a:<b[0]>", 4..7, Indexed),
+            ("a:<B::c>", 3..7, Path),
+            ("a:<b:?>", 4..6, Format),
+            ("a:<&b>", 3..5, Reference("b".into())),
+            ("a:<b.await>", 5..10, Await),
+            ("a:{user_id}", 2..11, Brace(Some("user_id".into()))),
+            ("a:{}", 2..4, Brace(None)),
+            ("a:}", 2..3, Brace(None)),
+            ("a:{b", 2..3, Brace(None)),
+            ("<a><b>", 0..6, Adjacent),
+            ("<a>%", 3..4, Percent),
+            ("a\nb", 1..2, Control('\n')),
+            ("a\u{85}b", 1..3, Control('\u{85}')),
+            (&"x".repeat(1025), 0..0, TooLong(1025)),
+        ] {
+            let flaws = vec![Flaw::new(range, problem)];
+            assert_eq!(parse(template), Err(flaws), "{template}");
+        }
+    }
+
+    #[test]
+    fn all_flaws_are_found_at_once() {
+        let flaws = parse("{a}:<>:<b").unwrap_err();
+        let ranges: Vec<_> = flaws.into_iter().map(|flaw| flaw.range).collect();
+        assert_eq!(ranges, [0..3, 4..6, 7..9]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(text in any::<String>()) {
+            check(&text)?;
+        }
+
+        #[test]
+        fn any_near_miss_is_answered(text in r"[<>{}%a_.:()\[\] é0&*?#r\n-]{0,24}") {
+            check(&text)?;
+        }
+
+        /// What is accepted means one thing: writing the pieces out again gives the template.
+        #[test]
+        fn pieces_are_the_whole_template(text in r"[<>%a_.()é0:#r-]{0,24}") {
+            if let Ok(pieces) = parse(&text) {
+                let again: String = pieces
+                    .iter()
+                    .map(|piece| match piece {
+                        Piece::Text(text) => text.replace('<', "<<").replace('>', ">>"),
+                        Piece::Value(value) => format!("<{}>", value.written),
+                    })
+                    .collect();
+                prop_assert_eq!(again, text);
+            }
+        }
+    }
+
+    fn check(text: &str) -> Result<(), TestCaseError> {
+        match parse(text) {
+            Ok(pieces) => {
+                let values = pieces
+                    .windows(2)
+                    .filter(|pair| matches!(pair, [Piece::Value(_), Piece::Value(_)]));
+                prop_assert_eq!(values.count(), 0);
+            }
+            Err(flaws) => {
+                prop_assert!(!flaws.is_empty());
+                for flaw in flaws {
+                    prop_assert!(text.get(flaw.range.clone()).is_some(), "{:?}", flaw);
+                }
+            }
+        }
+        Ok(())
+    }
+}

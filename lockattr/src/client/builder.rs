@@ -1,0 +1,225 @@
+//! A client's settings.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::{Client, Inner};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::keeper::Keeper;
+use crate::limits;
+use crate::owner::Origin;
+use crate::stats::Counters;
+use crate::store::Store;
+use crate::store::memory::Memory;
+use crate::store::redis::{self, Redis};
+
+/// The longest prefix, in bytes.
+const MAX_PREFIX: usize = 256;
+
+/// The longest name, in bytes.
+const MAX_NAME: usize = 256;
+
+/// Settings of a client; see [`Client::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder makes no client before `connect`, `connect_lazily` or `store`"]
+pub struct ClientBuilder {
+    prefix: String,
+    ttl: Duration,
+    connect_timeout: Duration,
+    reply_timeout: Duration,
+    name: Option<String>,
+    #[cfg(feature = "tls")]
+    root_certificates: Option<Vec<u8>>,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            prefix: "lock:".to_owned(),
+            ttl: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(1),
+            reply_timeout: Duration::from_secs(1),
+            name: None,
+            #[cfg(feature = "tls")]
+            root_certificates: None,
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// What every key in the store starts with: `lock:` unless set. At most 256 bytes, no braces.
+    ///
+    /// Applications that shall exclude each other need the same prefix.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// The ttl of leases that set none: 30 s unless set. At least 10 ms, at most 366 days.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long a connection may take to be made, name look-up and log-in included: 1 s unless set.
+    /// From 1 ms to an hour.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a reply may take: 1 s unless set. From 1 ms to an hour.
+    ///
+    /// A connection whose reply did not come in time is taken for dead and replaced. Renewals of
+    /// short leases wait less, so that there is time for another connection.
+    pub fn reply_timeout(mut self, timeout: Duration) -> Self {
+        self.reply_timeout = timeout;
+        self
+    }
+
+    /// The name of the connections in the server's `CLIENT LIST`: none unless set. Printable ASCII
+    /// without spaces, at most 256 bytes. Needs the right `+client|setname`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// The root certificates, in PEM form, by which a `rediss://` server is verified, instead of
+    /// the machine's.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.root_certificates = Some(pem.into());
+        self
+    }
+
+    /// Connects, and proves that the client may do its work; see [`Client::connect`].
+    ///
+    /// # Errors
+    /// Those of [`Client::connect`].
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
+        match self.open(url.as_ref())? {
+            Opened::Memory(client) => Ok(client),
+            Opened::Redis(client, redis) => {
+                let owner = client.0.origin.new_owner();
+                let key = format!("connect-check:{}", &owner[..32]);
+                redis
+                    .prove(&format!("{}{key}", client.0.prefix), &owner)
+                    .await
+                    .map_err(|source| Error::Unavailable { key, source })?;
+                Ok(client)
+            }
+        }
+    }
+
+    /// A client that connects when it is first used, for services that have to start without their
+    /// store. A missing right or a wrong password is found by the first call only.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL or a setting that cannot be used.
+    pub fn connect_lazily(self, url: impl AsRef<str>) -> Result<Client, Error> {
+        match self.open(url.as_ref())? {
+            Opened::Memory(client) | Opened::Redis(client, _) => Ok(client),
+        }
+    }
+
+    /// A client of a store of one's own, or of a [`Memory`](crate::Memory) that a test keeps a
+    /// handle of. The timeouts are the store's affair.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a setting that cannot be used.
+    pub fn store(self, store: impl Store) -> Result<Client, Error> {
+        self.check()?;
+        let engine = start_engine()?;
+        Ok(self.client(&engine, Arc::new(store)))
+    }
+
+    fn open(self, url: &str) -> Result<Opened, Error> {
+        self.check()?;
+        if url == "memory:" {
+            return self.store(Memory::new()).map(Opened::Memory);
+        }
+        let settings = redis::Settings {
+            prefix: self.prefix.clone(),
+            target: self.target(url)?,
+            name: self.name.clone(),
+            connect_timeout: self.connect_timeout,
+            reply_timeout: self.reply_timeout,
+        };
+        let engine = start_engine()?;
+        let redis = Arc::new(Redis::new(&settings, &engine));
+        let store = Arc::clone(&redis);
+        Ok(Opened::Redis(self.client(&engine, store), redis))
+    }
+
+    #[cfg(feature = "tls")]
+    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
+        redis::target(url, self.root_certificates.clone())
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "with the feature `tls` it knows the certificates"
+    )]
+    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
+        redis::target(url)
+    }
+
+    fn client(self, engine: &Engine, store: Arc<dyn Store>) -> Client {
+        Client(Arc::new(Inner {
+            keeper: Keeper::start(engine, store, Arc::new(Counters::default())),
+            prefix: self.prefix,
+            ttl: self.ttl,
+            origin: Origin::here(),
+            shut_down: AtomicBool::new(false),
+        }))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let refuse = |reason: String| Err(Error::Config(reason));
+        if self.prefix.len() > MAX_PREFIX || self.prefix.contains(['{', '}']) {
+            return refuse(format!(
+                "a prefix has at most {MAX_PREFIX} bytes and no braces, not {:?}",
+                self.prefix
+            ));
+        }
+        limits::ttl(self.ttl).map_err(Error::Config)?;
+        let timeouts = [
+            ("connect", self.connect_timeout),
+            ("reply", self.reply_timeout),
+        ];
+        for (which, timeout) in timeouts {
+            if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&timeout) {
+                return refuse(format!(
+                    "a {which} timeout is at least 1ms and at most an hour, not {timeout:?}"
+                ));
+            }
+        }
+        match &self.name {
+            Some(name)
+                if name.is_empty()
+                    || name.len() > MAX_NAME
+                    || !name.bytes().all(|b| b.is_ascii_graphic()) =>
+            {
+                refuse(format!(
+                    "a name is printable ASCII without spaces, at most {MAX_NAME} bytes, not {name:?}"
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+enum Opened {
+    Memory(Client),
+    Redis(Client, Arc<Redis>),
+}
+
+fn start_engine() -> Result<Engine, Error> {
+    Engine::start().map_err(|error| {
+        Error::Config(format!("the client's thread could not be started: {error}"))
+    })
+}

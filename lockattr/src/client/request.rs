@@ -1,0 +1,61 @@
+//! A request for a key, made by hand.
+
+use std::time::Duration;
+
+use super::{Client, Settings};
+use crate::error::Error;
+use crate::key::Key;
+use crate::lease::Lease;
+
+/// A key that is about to be asked for; see [`Client::lock`].
+#[derive(Debug)]
+#[must_use = "a request takes nothing before `acquire().await`"]
+pub struct LockRequest {
+    client: Client,
+    key: Result<Key, Error>,
+    settings: Settings,
+}
+
+impl LockRequest {
+    pub(super) fn new(client: Client, key: Result<Key, Error>) -> Self {
+        Self {
+            client,
+            key,
+            settings: Settings::new(),
+        }
+    }
+
+    /// The lease's length: at least 10 ms, at most 366 days, rounded down to whole milliseconds.
+    /// The client's, 30 s unless set, where this is not called.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings = self.settings.ttl(ttl);
+        self
+    }
+
+    /// For how long a busy key is waited for: at most 366 days. One try where this is not called.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings = self.settings.wait(wait);
+        self
+    }
+
+    /// Whether the keeper renews the lease every third of its ttl, as it does where this is not
+    /// called. Without, the lease ends when its ttl is over.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.settings = self.settings.renew(renew);
+        self
+    }
+
+    /// Asks for the key.
+    ///
+    /// The store is asked at most twice, each time for at most the client's connect timeout and
+    /// reply timeout; a busy key is waited for on top of that.
+    ///
+    /// Cancel-safe: a dropped future gives back what it may have got.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] once the wait is over, [`Error::Unavailable`], [`Error::Foreign`],
+    /// [`Error::Key`] and [`Error::Invalid`].
+    pub async fn acquire(self) -> Result<Lease, Error> {
+        self.client.acquire(self.key, &self.settings).await
+    }
+}

@@ -1,0 +1,47 @@
+//! Which time a lease lives in.
+
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+
+use crate::engine::Engine;
+
+/// The clock that a store's leases are measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// The machine's monotonic clock.
+    Real,
+    /// The clock of the calling tokio runtime, which a test has paused or moved.
+    Tokio,
+}
+
+impl Clock {
+    /// The clock of this caller for a store that lives in its callers' time.
+    pub(crate) fn of_caller() -> Self {
+        if Handle::try_current().is_err() {
+            return Self::Real;
+        }
+        let before = Instant::now();
+        let tokio = tokio::time::Instant::now().into_std();
+        // A running tokio clock is the machine's; one that was paused stands outside this interval.
+        if before <= tokio && tokio <= Instant::now() {
+            Self::Real
+        } else {
+            Self::Tokio
+        }
+    }
+
+    pub(crate) fn now(self) -> Instant {
+        match self {
+            Self::Real => Instant::now(),
+            Self::Tokio => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    pub(crate) async fn sleep_until(self, engine: &Engine, at: Instant) {
+        match self {
+            Self::Real => engine.sleep_until(at).await,
+            Self::Tokio => tokio::time::sleep_until(at.into()).await,
+        }
+    }
+}

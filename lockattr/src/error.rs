@@ -1,0 +1,215 @@
+//! What can go wrong, one variant a cause.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::KeyError;
+
+/// Why a lock was not taken, not kept, or not asked for.
+///
+/// The variants never stand in for one another: an outage is never reported as
+/// [`Busy`](Self::Busy), and a busy key never as an outage. `Display` is one line that names the
+/// key (without the client's prefix) and the cause.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Somebody else holds the key, and went on holding it for as long as the call would wait.
+    Busy {
+        /// The key, without the client's prefix.
+        key: String,
+        /// The holder as `host:pid`, or `unknown` where the value under the key is not of this
+        /// library's form. Never the holder's whole owner id, which would let a reader of the log
+        /// release the lock.
+        holder: String,
+        /// How long the holder's lease still runs unless it is renewed.
+        remaining: Duration,
+    },
+    /// The store could not be asked, or would not answer. Whether the key is free is not known.
+    Unavailable {
+        /// The key, without the client's prefix.
+        key: String,
+        /// What the store or the connection said.
+        source: StoreError,
+    },
+    /// The lease ended before the work did.
+    Lost {
+        /// The key, without the client's prefix.
+        key: String,
+        /// How the lease ended.
+        cause: LossCause,
+        /// For how long the lease had been held when the loss was noticed.
+        held: Duration,
+    },
+    /// Something that is not a lock sits under the key. It is neither overwritten nor deleted.
+    Foreign {
+        /// The key, without the client's prefix.
+        key: String,
+        /// What was found, for example `a hash` or `a string without expiry`.
+        found: String,
+    },
+    /// The key could not be made from the arguments; the store was not asked.
+    Key(KeyError),
+    /// A ttl, wait or other setting of this call is out of bounds; the store was not asked.
+    Invalid {
+        /// The key, without the client's prefix.
+        key: String,
+        /// The setting, its value and the rule.
+        reason: String,
+    },
+    /// The client could not be set up: a URL, prefix or timeout that cannot work.
+    Config(String),
+    /// The call names no client, and none is installed or in scope.
+    NotInstalled,
+    /// [`Client::install`](crate::Client::install) was called a second time in this process.
+    AlreadyInstalled,
+}
+
+/// How a lease ended before its holder gave it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossCause {
+    /// Its time was over: it could not be renewed in time, or was not to be renewed.
+    Expired,
+    /// The key was gone from the store: deleted by hand, evicted, flushed, or lost in a restart.
+    Deleted,
+    /// The key stood under another owner, or under something that is not a lock.
+    Taken,
+    /// [`Client::shutdown`](crate::Client::shutdown) took it back.
+    Shutdown,
+}
+
+/// Why a store could not be asked. Cheap to clone.
+#[derive(Clone)]
+pub struct StoreError(Arc<Inner>);
+
+struct Inner {
+    message: Cow<'static, str>,
+    in_doubt: bool,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl StoreError {
+    /// The store refused: it answered, and what was asked has not been done.
+    pub fn refused(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(message.into(), false)
+    }
+
+    /// The store did not answer: what was asked may have been done, or may still be.
+    ///
+    /// After an acquire that failed so, the key is given back in case it was granted.
+    pub fn in_doubt(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(message.into(), true)
+    }
+
+    /// The error below this one, for [`std::error::Error::source`].
+    #[must_use]
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Inner {
+            message: self.0.message.clone(),
+            in_doubt: self.0.in_doubt,
+            source: Some(Box::new(source)),
+        }))
+    }
+
+    /// Whether what was asked may have been done all the same.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.0.in_doubt
+    }
+
+    fn new(message: Cow<'static, str>, in_doubt: bool) -> Self {
+        Self(Arc::new(Inner {
+            message,
+            in_doubt,
+            source: None,
+        }))
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreError({:?})", self.0.message)
+    }
+}
+
+impl StdError for StoreError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match &self.0.source {
+            Some(source) => Some(source.as_ref()),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out",
+            Self::Deleted => "the key was gone from the store",
+            Self::Taken => "the key stood under another owner",
+            Self::Shutdown => "the client was shut down",
+        })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy {
+                key,
+                holder,
+                remaining,
+            } => write!(
+                f,
+                "`{key}` is busy: held by {holder}, whose lease runs for another {remaining:?}"
+            ),
+            Self::Unavailable { key, source } => {
+                write!(f, "the store could not be asked for `{key}`: {source}")
+            }
+            Self::Lost { key, cause, held } => {
+                write!(f, "`{key}` was lost after {held:?}: {cause}")
+            }
+            Self::Foreign { key, found } => write!(
+                f,
+                "`{key}` cannot be locked: {found} that is not a lock is stored under it; \
+                 delete it or use another key or prefix"
+            ),
+            Self::Key(error) => error.fmt(f),
+            Self::Invalid { key, reason } => write!(f, "`{key}` was not asked for: {reason}"),
+            Self::Config(reason) => f.write_str(reason),
+            Self::NotInstalled => f.write_str(
+                "no client: call `Client::connect(…).await?.install()?` when the program starts, \
+                 run the call in `client.scope(…)`, or name one with `client = …`",
+            ),
+            Self::AlreadyInstalled => f.write_str(
+                "a client is installed already: install one for the process, and name others \
+                 with `client = …` or `client.scope(…)`",
+            ),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            // `Display` has said what the store error says, so the chain goes on below it.
+            Self::Unavailable { source, .. } => source.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<KeyError> for Error {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}

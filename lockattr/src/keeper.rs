@@ -1,0 +1,438 @@
+//! The keeper: renews what is held, gives back what was dropped, and says what was lost.
+//!
+//! It lives on the engine's thread and asks over a connection of its own, so that neither a body
+//! that blocks its runtime nor a busy connection holds up a renewal.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::error::{Error, LossCause, StoreError};
+use crate::hold::{Hold, Name};
+use crate::stats::Counters;
+use crate::store::{Found, Renewal, Store};
+
+mod agenda;
+
+pub(crate) use agenda::Slot;
+use agenda::{Agenda, Batch};
+
+/// As many leases as one call to the store renews: enough to share its cost, and few enough not to
+/// hold up the server's other commands.
+const BATCH: usize = 200;
+
+/// A lease is renewed this often within its ttl, so that one renewal may fail unnoticed.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// After this many ttls, and each time its age has doubled, a lease that is still held is warned of.
+const OLD: u32 = 10;
+
+/// How long a key is looked for after a request whose fate a dropped future left open, while the
+/// server answers. On one connection the request comes first; this is for one that was replaced.
+const DROPPED: Duration = Duration::from_millis(200);
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) counters: Arc<Counters>,
+    agenda: Arc<Agenda>,
+    /// Keys on their way back.
+    returning: AtomicUsize,
+    returned: Notify,
+    /// Whether the last renewal could not be asked, so that an outage is one line in the log.
+    failing: AtomicBool,
+}
+
+/// A key to give back.
+#[derive(Debug)]
+pub(crate) struct Return {
+    pub(crate) name: Name,
+    pub(crate) owner: String,
+    pub(crate) doubt: Doubt,
+    /// After this moment it has expired by itself.
+    pub(crate) until: Instant,
+    /// Whether the log knows already that the store could not be asked.
+    pub(crate) told: bool,
+}
+
+/// What is known of a key that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It was granted.
+    Granted,
+    /// The caller went away while the answer was on its way.
+    Dropped,
+    /// The request may still be carried out at any time.
+    Unanswered,
+}
+
+impl Keeper {
+    pub(crate) fn start(
+        engine: &Engine,
+        store: Arc<dyn Store>,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        let agenda = Arc::new(Agenda::default());
+        let keeper = Arc::new(Self {
+            engine: engine.clone(),
+            store,
+            counters,
+            agenda: Arc::clone(&agenda),
+            returning: AtomicUsize::new(0),
+            returned: Notify::new(),
+            failing: AtomicBool::new(false),
+        });
+        engine.spawn(watch(agenda, Arc::downgrade(&keeper)));
+        keeper
+    }
+
+    /// Looks after a lease until [`forget`](Self::forget).
+    pub(crate) fn keep(self: &Arc<Self>, hold: &Arc<Hold>) -> Slot {
+        match hold.clock {
+            Clock::Real => self
+                .agenda
+                .enter(Arc::clone(hold), Some(next_look(hold, hold.granted))),
+            Clock::Tokio => {
+                let slot = self.agenda.enter(Arc::clone(hold), None);
+                tokio::spawn(watch_in_callers_time(
+                    Arc::downgrade(self),
+                    slot,
+                    Arc::clone(hold),
+                ));
+                slot
+            }
+        }
+    }
+
+    pub(crate) fn forget(&self, slot: Slot) {
+        self.agenda.leave(slot);
+    }
+
+    /// Gives a lease a ttl of another length from now on.
+    pub(crate) async fn extend(&self, slot: Slot, hold: &Hold, ttl: Duration) -> Result<(), Error> {
+        self.agenda.claim(slot).await;
+        let claimed = Claimed {
+            keeper: self,
+            slot,
+            hold,
+        };
+        let sent = hold.clock.now();
+        hold.runs_at_most_from(sent, ttl);
+        let renewal = Renewal {
+            name: hold.name.whole(),
+            owner: &hold.owner,
+            ttl,
+        };
+        let answer = self.store.renew(&[renewal], patience(hold)).await;
+        let outcome = match answer.map(|found| found.first().copied()) {
+            Ok(Some(Found::Ours)) => {
+                hold.set_ttl(ttl);
+                hold.runs_from(sent, ttl);
+                Ok(())
+            }
+            Ok(Some(Found::Another)) => Err(LossCause::Taken),
+            Ok(_) => Err(LossCause::Deleted),
+            Err(source) => {
+                return Err(Error::Unavailable {
+                    key: hold.name.key().to_owned(),
+                    source,
+                });
+            }
+        };
+        drop(claimed);
+        outcome.map_err(|cause| {
+            hold.end_as(cause);
+            hold.lost(hold.loss().unwrap_or(cause))
+        })
+    }
+
+    /// Renews leases in one call, and says of each what was found.
+    async fn renew(self: Arc<Self>, batch: Batch) {
+        let renewals: Vec<_> = batch
+            .iter()
+            .map(|(_, hold)| Renewal {
+                name: hold.name.whole(),
+                owner: &hold.owner,
+                ttl: hold.ttl(),
+            })
+            .collect();
+        let patience = batch
+            .iter()
+            .map(|(_, hold)| patience(hold))
+            .min()
+            .unwrap_or_default();
+        let sent: Vec<_> = batch.iter().map(|(_, hold)| hold.clock.now()).collect();
+        let answer = self.store.renew(&renewals, patience).await;
+        self.tell_outage(answer.as_ref().err(), batch.len());
+        for (i, (slot, hold)) in batch.iter().enumerate() {
+            let found = match &answer {
+                Ok(found) => found.get(i).copied(),
+                Err(_) => None,
+            };
+            match found {
+                Some(Found::Ours) => {
+                    self.counters.renewed.up();
+                    hold.runs_from(sent[i], renewals[i].ttl);
+                    warn_of_age(hold, renewals[i].ttl);
+                    self.agenda.renewed(*slot, next_look(hold, sent[i]));
+                }
+                Some(Found::Nothing) => self.end(*slot, hold, LossCause::Deleted),
+                Some(Found::Another) => self.end(*slot, hold, LossCause::Taken),
+                None => {
+                    self.counters.renewal_failed.up();
+                    let again = hold.clock.now() + retry_pause(renewals[i].ttl);
+                    self.agenda.renewed(*slot, again.min(hold.deadline()));
+                }
+            }
+        }
+    }
+
+    fn end(&self, slot: Slot, hold: &Hold, cause: LossCause) {
+        // A renewal that comes back after the release finds nothing, which is no loss.
+        hold.end_as(cause);
+        self.agenda.leave(slot);
+    }
+
+    fn tell_outage(&self, error: Option<&StoreError>, leases: usize) {
+        let failing = error.is_some();
+        if self.failing.swap(failing, Ordering::Relaxed) == failing {
+            return;
+        }
+        if let Some(error) = error {
+            tracing::warn!(
+                leases, error = %error,
+                "leases could not be renewed; trying again until they end"
+            );
+        } else {
+            tracing::info!(leases, "leases are renewed again");
+        }
+    }
+
+    /// Gives a key back, without waiting for it.
+    ///
+    /// Works wherever a future can be dropped: on any thread, in a runtime that is shutting down,
+    /// while a panic unwinds. The first request is on its way when this returns.
+    pub(crate) fn give_back(self: &Arc<Self>, what: Return) {
+        let keeper = Arc::clone(self);
+        self.returning.fetch_add(1, Ordering::AcqRel);
+        let on_its_way = OnItsWay(Arc::clone(self));
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let _on_its_way = on_its_way;
+            keeper.return_key(&what).await;
+        });
+        // A store in memory is done at once, and whoever asks next finds the key free.
+        let first = if may_poll_here() {
+            work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        } else {
+            Poll::Pending
+        };
+        if first.is_pending() {
+            self.engine.spawn(work);
+        }
+    }
+
+    async fn return_key(&self, what: &Return) {
+        let begun = Instant::now();
+        let mut told = what.told;
+        let mut pause = Duration::from_millis(25);
+        loop {
+            match self.store.release(what.name.whole(), &what.owner).await {
+                Ok(Found::Ours) => {
+                    if what.doubt == Doubt::Granted {
+                        self.counters.released.up();
+                    }
+                    return;
+                }
+                Ok(_) => match what.doubt {
+                    Doubt::Granted => return,
+                    Doubt::Dropped if begun.elapsed() > DROPPED => return,
+                    Doubt::Dropped | Doubt::Unanswered => {}
+                },
+                Err(error) => {
+                    if what.doubt == Doubt::Granted && !told {
+                        self.tell_release_failed(what.name.key(), &error);
+                    }
+                    told = true;
+                }
+            }
+            let again = Instant::now() + pause;
+            if again >= what.until {
+                return;
+            }
+            self.engine.sleep_until(again).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// A release could not be asked. The key expires by itself if the keeper has no more luck.
+    pub(crate) fn tell_release_failed(&self, key: &str, error: &StoreError) {
+        self.counters.release_failed.up();
+        tracing::warn!(
+            key, error = %error,
+            "a lock could not be given back; trying again until it has expired"
+        );
+    }
+
+    /// Ends every lease and waits until every key is on no way back any more.
+    ///
+    /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
+    pub(crate) async fn shut_down(self: &Arc<Self>) {
+        let held = self.agenda.all();
+        let last = held.iter().map(|(_, hold)| hold.deadline()).max();
+        for (slot, hold) in held {
+            hold.end_as(LossCause::Shutdown);
+            if !hold.guarded.load(Ordering::Acquire) {
+                self.agenda.leave(slot);
+                self.give_back(Return::of(&hold, false));
+            }
+        }
+        if let Some(last) = last {
+            // Past the last deadline the leases have ended by themselves.
+            let _ = self.engine.until(last, self.agenda.empty()).await;
+        }
+        loop {
+            let returned = self.returned.notified();
+            if self.returning.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            returned.await;
+        }
+    }
+}
+
+impl Return {
+    /// The key of a lease that was granted.
+    pub(crate) fn of(hold: &Hold, told: bool) -> Self {
+        let doubt = if hold.in_doubt {
+            Doubt::Unanswered
+        } else {
+            Doubt::Granted
+        };
+        Self {
+            name: hold.name.clone(),
+            owner: hold.owner.clone(),
+            doubt,
+            until: Instant::now() + hold.ttl(),
+            told,
+        }
+    }
+}
+
+/// Counts a key on its way back, until it has arrived or was given up.
+struct OnItsWay(Arc<Keeper>);
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        if self.0.returning.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.returned.notify_waiters();
+        }
+    }
+}
+
+/// The right to renew one lease, given up also by a future that is dropped.
+struct Claimed<'a> {
+    keeper: &'a Keeper,
+    slot: Slot,
+    hold: &'a Hold,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let due = next_look(self.hold, self.hold.clock.now());
+        self.keeper.agenda.renewed(self.slot, due);
+    }
+}
+
+/// The keeper's work in real time. Ends with the engine.
+async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
+    loop {
+        let due = agenda.next().await;
+        let Some(keeper) = keeper.upgrade() else {
+            return;
+        };
+        for batch in due.chunks(BATCH) {
+            // On a task of its own: a server that does not answer must hold up no other lease.
+            keeper
+                .engine
+                .spawn(Arc::clone(&keeper).renew(batch.to_vec()));
+        }
+    }
+}
+
+/// The same for one lease in the time of the calling runtime, whose clock a test has paused.
+async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>) {
+    let mut from = hold.granted;
+    loop {
+        let next = next_look(&hold, from);
+        if tokio::time::timeout_at(next.into(), hold.ended())
+            .await
+            .is_ok()
+        {
+            return;
+        }
+        let Some(keeper) = keeper.upgrade() else {
+            return;
+        };
+        if hold.loss().is_some() {
+            keeper.agenda.leave(slot);
+            return;
+        }
+        from = hold.clock.now();
+        if hold.renew {
+            keeper.agenda.claim(slot).await;
+            keeper.renew(vec![(slot, Arc::clone(&hold))]).await;
+        }
+    }
+}
+
+/// A thread that ends may drop a lease when what tokio keeps of the thread is gone already.
+fn may_poll_here() -> bool {
+    !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
+
+/// When a lease whose ttl was started at `sent` needs attention next.
+fn next_look(hold: &Hold, sent: Instant) -> Instant {
+    let deadline = hold.deadline();
+    if hold.renew {
+        deadline.min(sent + hold.ttl() / RENEWALS_PER_TTL)
+    } else {
+        deadline
+    }
+}
+
+/// How long a renewal may take: a half-dead connection has to be found out while there is time for
+/// another one.
+fn patience(hold: &Hold) -> Duration {
+    let left = hold.deadline().saturating_duration_since(hold.clock.now());
+    (left / 3).clamp(Duration::from_millis(20), Duration::from_secs(1))
+}
+
+fn retry_pause(ttl: Duration) -> Duration {
+    (ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(500))
+}
+
+/// A lease that was renewed many times may belong to a body that hangs for ever.
+fn warn_of_age(hold: &Hold, ttl: Duration) {
+    let interval = ttl / RENEWALS_PER_TTL;
+    let age = hold.clock.now().saturating_duration_since(hold.granted);
+    let mut mark = ttl * OLD;
+    while mark * 2 <= age {
+        mark *= 2;
+    }
+    // Renewals come once an interval, so one of them is the first past each mark.
+    if age >= mark && age < mark + interval {
+        tracing::warn!(
+            key = hold.name.key(),
+            ?age,
+            "a lock has been held for very long; does its body hang?"
+        );
+    }
+}

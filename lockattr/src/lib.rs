@@ -1,0 +1,97 @@
+//! Runs an async function at most once at a time, across processes and machines.
+//!
+//! ```no_run
+//! use lockattr::{Client, distributed_lock};
+//!
+//! #[distributed_lock(key = "sync:<user_id>", ttl = "30s", on_busy = skip)]
+//! async fn sync_user(user_id: u64) {
+//!     // at most one of these per user runs at a time, on any machine
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), lockattr::Error> {
+//!     Client::connect("redis://127.0.0.1/").await?.install()?;
+//!     sync_user(42).await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The function keeps its signature, its attributes and its docs. Around its body the attribute
+//! acquires a lease on a key made from its arguments, renews it while the body runs, and gives it
+//! back when the body ends: by value, `?`, early `return`, panic, or its future being dropped. When
+//! the lease is lost, the body's future is dropped before it is polled again.
+//!
+//! - [`distributed_lock`] lists the arguments, each with an example.
+//! - [`Client`] is the connection to a Redis or Valkey server; `memory:` needs none.
+//! - [`Client::lock`] takes a [`Lease`] without the attribute.
+//! - [`Error`] says which of busy, unavailable, lost, foreign … it was, and never mixes them.
+//! - [`Store`](store::Store) is what other places to keep locks in implement.
+//!
+//! # What the lock promises
+//!
+//! A body is polled only while its lease is valid by this machine's monotonic clock: from the moment
+//! the winning request was sent, for the ttl less a drift margin of a hundredth and 2 ms. A single
+//! Redis server that keeps its data gives at most one holder. What no lock of this kind can do is
+//! stop a write that is already on its way when the lease ends: where that matters, send the
+//! [fencing token](Lease::token) along, and let the resource refuse smaller ones, or make the write
+//! idempotent. A failover to a replica that has not yet heard of a lock loses that lock.
+//!
+//! # Events
+//!
+//! Everything is told through [`tracing`](https://docs.rs/tracing), target `lockattr`: a skipped
+//! call at DEBUG; a call that did not run for an outage, or was stopped, at WARN where its caller
+//! gets the error and at ERROR where nobody does; outages of renewals and releases at WARN, once
+//! each. [`Client::stats`] counts the same.
+//!
+//! # Features
+//!
+//! - `tls`: `rediss://` URLs, by rustls.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod answer;
+mod client;
+mod clock;
+mod engine;
+mod error;
+mod guarded;
+mod hold;
+mod keeper;
+mod key;
+mod lease;
+mod limits;
+mod owner;
+mod policy;
+mod queue;
+mod stats;
+pub mod store;
+
+pub use client::{Client, ClientBuilder, LockRequest};
+pub use error::{Error, LossCause, StoreError};
+pub use key::{Key, KeyError};
+pub use lease::Lease;
+pub use policy::{Fail, Skip};
+pub use stats::Stats;
+pub use store::memory::Memory;
+
+#[doc = include_str!("attribute.md")]
+pub use lockattr_macros::distributed_lock;
+
+/// The README's programs, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
+
+/// What expansions of the attribute name. Not for use by hand; it may change in any release.
+#[doc(hidden)]
+pub mod __private {
+    pub use core;
+    pub use std;
+
+    pub use crate::answer::{
+        Verdict, busy_error, busy_return, busy_skip, down_error, down_return, down_skip,
+        lost_cancel, lost_continue, lost_return,
+    };
+    pub use crate::client::Settings as Options;
+    pub use crate::guarded::{Entered, Guarded, Outcome, ToTheEnd, at_once, client, enter, leave};
+    pub use crate::key::{KeyValue, KeyWriter};
+}

@@ -1,0 +1,59 @@
+//! The bounds of durations, and what is said to whoever leaves them.
+
+use std::time::Duration;
+
+/// The shortest ttl: below it the drift margin and one round trip leave nothing to rely on.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(10);
+
+/// The longest ttl and wait, well inside what a server takes for an expiry.
+pub(crate) const MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// A ttl as the store takes it, in whole milliseconds.
+pub(crate) fn ttl(ttl: Duration) -> Result<Duration, String> {
+    let whole = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    if (MIN_TTL..=MAX).contains(&whole) {
+        Ok(whole)
+    } else {
+        Err(format!(
+            "a ttl is at least 10ms and at most 366 days, not {ttl:?}"
+        ))
+    }
+}
+
+/// A wait.
+pub(crate) fn wait(wait: Duration) -> Result<Duration, String> {
+    if wait <= MAX {
+        Ok(wait)
+    } else {
+        Err(format!("a wait is at most 366 days, not {wait:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ttls_are_whole_milliseconds_within_bounds() {
+        assert_eq!(
+            ttl(Duration::from_micros(1_500_900)),
+            Ok(Duration::from_millis(1500))
+        );
+        assert_eq!(ttl(MIN_TTL), Ok(MIN_TTL));
+        assert_eq!(ttl(MAX), Ok(MAX));
+        for bad in [
+            Duration::ZERO,
+            Duration::from_micros(9_999),
+            MAX + MIN_TTL,
+            Duration::MAX,
+        ] {
+            assert!(ttl(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn waits_may_be_nothing() {
+        assert_eq!(wait(Duration::ZERO), Ok(Duration::ZERO));
+        assert!(wait(Duration::MAX).is_err());
+    }
+}

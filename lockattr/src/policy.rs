@@ -1,0 +1,176 @@
+//! What a function answers when its body did not run, or did not run to its end under its lease.
+
+use crate::error::Error;
+
+/// Types that have an answer for "it is being done elsewhere": `()`, `Option` and `Result`s of
+/// such a type. `on_busy = skip` and `on_unavailable = skip` ask for it.
+///
+/// ```
+/// struct Report { rows: u64 }
+/// impl lockattr::Skip for Report {
+///     fn skip() -> Self {
+///         Report { rows: 0 }
+///     }
+/// }
+/// ```
+pub trait Skip: Sized {
+    /// The answer of a call that was skipped.
+    fn skip() -> Self;
+}
+
+/// Types that carry an [`Error`] to the caller: `Result<T, E>` where `E: From<lockattr::Error>`.
+/// Every policy called `error`, and `on_lost = cancel`, ask for it.
+///
+/// ```
+/// enum Reply { Done, Locked(lockattr::Error) }
+/// impl lockattr::Fail for Reply {
+///     fn fail(error: lockattr::Error) -> Self {
+///         Reply::Locked(error)
+///     }
+/// }
+/// ```
+pub trait Fail: Sized {
+    /// The answer that carries `error`.
+    fn fail(error: Error) -> Self;
+}
+
+impl Skip for () {
+    fn skip() -> Self {}
+}
+
+impl<T> Skip for Option<T> {
+    fn skip() -> Self {
+        None
+    }
+}
+
+impl<T: Skip, E> Skip for Result<T, E> {
+    fn skip() -> Self {
+        Ok(T::skip())
+    }
+}
+
+impl<T, E: From<Error>> Fail for Result<T, E> {
+    fn fail(error: Error) -> Self {
+        Err(E::from(error))
+    }
+}
+
+/// `on_busy = skip`.
+#[diagnostic::on_unimplemented(
+    message = "`on_busy = skip` has no value to return as `{Self}`",
+    label = "`{Self}` has no skip value",
+    note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
+    note = "or write `on_busy = return EXPR` with the value for a skipped call, \
+            or `impl lockattr::Skip for {Self}`"
+)]
+pub trait OnBusySkip {
+    fn answer() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Skip> OnBusySkip for R {
+    fn answer() -> Self {
+        R::skip()
+    }
+}
+
+/// `on_unavailable = skip`.
+#[diagnostic::on_unimplemented(
+    message = "`on_unavailable = skip` has no value to return as `{Self}`",
+    label = "`{Self}` has no skip value",
+    note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
+    note = "or write `on_unavailable = return EXPR` with the value for a skipped call, \
+            or `impl lockattr::Skip for {Self}`"
+)]
+pub trait OnUnavailableSkip {
+    fn answer() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Skip> OnUnavailableSkip for R {
+    fn answer() -> Self {
+        R::skip()
+    }
+}
+
+/// `on_busy = error`.
+#[diagnostic::on_unimplemented(
+    message = "`on_busy = error` cannot tell a busy key through `{Self}`",
+    label = "`{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`",
+    note = "or write `on_busy = skip` to return quietly, or `on_busy = return EXPR` with the value \
+            for a busy key"
+)]
+pub trait OnBusyError {
+    fn answer(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Fail> OnBusyError for R {
+    fn answer(error: Error) -> Self {
+        R::fail(error)
+    }
+}
+
+/// `on_unavailable = error`, the default.
+#[diagnostic::on_unimplemented(
+    message = "`on_unavailable = error` cannot tell an outage through `{Self}`",
+    label = "`{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`; for `()` and \
+            `Option<_>` it is logged",
+    note = "or write `on_unavailable = return EXPR` with the value for an outage"
+)]
+pub trait OnUnavailableError: Sized {
+    /// Whether the answer tells the caller; it is logged as an error where it does not.
+    const CARRIES: bool;
+
+    fn answer(error: Error) -> Self;
+}
+
+/// `on_lost = cancel`, the default.
+#[diagnostic::on_unimplemented(
+    message = "`on_lost = cancel` cannot tell a lost lease through `{Self}`",
+    label = "`{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`; for `()` and \
+            `Option<_>` it is logged",
+    note = "or write `on_lost = return EXPR` with the value for a lost lease"
+)]
+pub trait OnLostCancel: Sized {
+    /// Whether the answer tells the caller; it is logged as an error where it does not.
+    const CARRIES: bool;
+
+    fn answer(error: Error) -> Self;
+}
+
+macro_rules! tell_or_log {
+    ($policy:ident) => {
+        #[diagnostic::do_not_recommend]
+        impl<R: Fail> $policy for R {
+            const CARRIES: bool = true;
+
+            fn answer(error: Error) -> Self {
+                R::fail(error)
+            }
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl $policy for () {
+            const CARRIES: bool = false;
+
+            fn answer(_: Error) -> Self {}
+        }
+
+        #[diagnostic::do_not_recommend]
+        impl<T> $policy for Option<T> {
+            const CARRIES: bool = false;
+
+            fn answer(_: Error) -> Self {
+                None
+            }
+        }
+    };
+}
+
+tell_or_log!(OnUnavailableError);
+tell_or_log!(OnLostCancel);

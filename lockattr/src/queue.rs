@@ -1,0 +1,191 @@
+//! Asking for a key, and waiting for one that is busy.
+//!
+//! For now each caller asks the store for itself: at once, then after pauses that grow and are
+//! jittered so that waiters do not come back in step, and never later than the holder's lease can
+//! end.
+
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::error::{Error, StoreError};
+use crate::hold::{Grant, Hold, Name, relied_on};
+use crate::keeper::{Doubt, Keeper, Return};
+use crate::lease::Lease;
+use crate::owner;
+use crate::store::{Acquired, Try};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) name: Name,
+    pub(crate) owner: String,
+    pub(crate) ttl: Duration,
+    pub(crate) wait: Duration,
+    pub(crate) renew: bool,
+}
+
+/// Takes the key, waiting for it where the call allows that.
+///
+/// Cancel-safe: a future that is dropped at any point gives back what it may have got.
+pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error> {
+    let clock = if keeper.store.in_callers_time() {
+        Clock::of_caller()
+    } else {
+        Clock::Real
+    };
+    let give_up = clock.now() + ask.wait;
+    let mut asked = Asked::new(keeper, ask);
+    let mut try_ = Try::First;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let answer = asked.once(try_).await;
+        try_ = Try::Again;
+        let now = clock.now();
+        let next = match answer {
+            Ok(Acquired::Granted { sent, .. }) => {
+                if now < sent + relied_on(asked.ask.ttl) {
+                    return Ok(asked.into_lease(sent, clock));
+                }
+                if now >= give_up {
+                    let late = "the grant came when its ttl was over";
+                    return Err(asked.unavailable(StoreError::refused(late)));
+                }
+                // The store recognises the owner and starts the ttl anew.
+                now
+            }
+            Ok(Acquired::Busy {
+                owner, remaining, ..
+            }) => {
+                if now >= give_up {
+                    return Err(Error::Busy {
+                        key: asked.key(),
+                        holder: owner::shown(&owner),
+                        remaining,
+                    });
+                }
+                let step = jittered(pause).min(remaining.max(SHORTEST_PAUSE));
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                (now + step).min(give_up)
+            }
+            Ok(Acquired::Foreign { found }) => {
+                return Err(Error::Foreign {
+                    key: asked.key(),
+                    found,
+                });
+            }
+            Err(source) => return Err(asked.unavailable(source)),
+        };
+        clock.sleep_until(&keeper.engine, next).await;
+    }
+}
+
+/// Between half of a pause and the whole, different for each waiter.
+fn jittered(pause: Duration) -> Duration {
+    // Randomly keyed for each call, which is all that is needed here.
+    let random = RandomState::new().hash_one(0_u8);
+    let share = u32::try_from(random % 512).unwrap_or(0) + 512;
+    pause * share / 1024
+}
+
+/// A request whose grant nobody has taken over yet; dropped, it gives back what it may have got.
+struct Asked<'a> {
+    keeper: &'a Arc<Keeper>,
+    ask: Ask,
+    fate: Fate,
+}
+
+/// What a request may have left behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Nothing: it was answered, or never asked.
+    Clear,
+    /// A key, granted or about to be.
+    Open,
+    /// A key, at any time, by a request that was never answered.
+    InDoubt,
+}
+
+impl<'a> Asked<'a> {
+    fn new(keeper: &'a Arc<Keeper>, ask: Ask) -> Self {
+        Self {
+            keeper,
+            ask,
+            fate: Fate::Clear,
+        }
+    }
+
+    async fn once(&mut self, try_: Try) -> Result<Acquired, StoreError> {
+        let before = self.fate;
+        if before == Fate::Clear {
+            self.fate = Fate::Open;
+        }
+        let ask = &self.ask;
+        let answer = self
+            .keeper
+            .store
+            .acquire(ask.name.whole(), &ask.owner, ask.ttl, try_)
+            .await;
+        let in_doubt = match &answer {
+            Ok(Acquired::Granted { in_doubt, .. } | Acquired::Busy { in_doubt, .. }) => *in_doubt,
+            Ok(Acquired::Foreign { .. }) => false,
+            Err(error) => error.is_in_doubt(),
+        };
+        if in_doubt {
+            self.fate = Fate::InDoubt;
+        } else if self.fate == Fate::Open && !matches!(answer, Ok(Acquired::Granted { .. })) {
+            self.fate = Fate::Clear;
+        }
+        answer
+    }
+
+    fn into_lease(mut self, sent: Instant, clock: Clock) -> Lease {
+        let grant = Grant {
+            name: mem::take(&mut self.ask.name),
+            owner: mem::take(&mut self.ask.owner),
+            clock,
+            sent,
+            ttl: self.ask.ttl,
+            renew: self.ask.renew,
+            in_doubt: self.fate == Fate::InDoubt,
+        };
+        // From here on the lease answers for the key.
+        self.fate = Fate::Clear;
+        let hold = Hold::new(grant, Arc::clone(&self.keeper.counters));
+        Lease::new(Arc::new(hold), Arc::clone(self.keeper))
+    }
+
+    fn key(&self) -> String {
+        self.ask.name.key().to_owned()
+    }
+
+    fn unavailable(&self, source: StoreError) -> Error {
+        Error::Unavailable {
+            key: self.key(),
+            source,
+        }
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let doubt = match self.fate {
+            Fate::Clear => return,
+            Fate::Open => Doubt::Dropped,
+            Fate::InDoubt => Doubt::Unanswered,
+        };
+        self.keeper.give_back(Return {
+            name: mem::take(&mut self.ask.name),
+            owner: mem::take(&mut self.ask.owner),
+            doubt,
+            until: Instant::now() + self.ask.ttl,
+            told: false,
+        });
+    }
+}

@@ -1,0 +1,123 @@
+//! What a lock needs of the place where it is kept.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use crate::error::StoreError;
+
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+/// The answer of a [`Store`], when it comes.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// A place where locks are kept.
+///
+/// A name is the whole lock key, the client's prefix included. An owner is unique to one
+/// acquisition, and every step but the first acts only where it finds that owner; finding another
+/// one, it writes nothing.
+///
+/// Every answer must come within a bound of the store's own. An error says whether the step may
+/// have been done all the same: [`StoreError::in_doubt`] or [`StoreError::refused`].
+///
+/// Cancel-safety: a future may be dropped at any time. Steps asked for afterwards must take effect
+/// after the one whose future was dropped, if that takes effect at all.
+pub trait Store: Debug + Send + Sync + 'static {
+    /// Grants `name` to `owner` for `ttl` if nobody holds it. Asked again for the same owner, it
+    /// recognises its own grant and starts the ttl anew.
+    fn acquire<'a>(
+        &'a self,
+        name: &'a str,
+        owner: &'a str,
+        ttl: Duration,
+        try_: Try,
+    ) -> Reply<'a, Acquired>;
+
+    /// Starts the ttl of each lease anew where its owner still holds it. Never creates a name. The
+    /// answers stand in the order of the leases.
+    ///
+    /// `patience` is how long the answer may take.
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>>;
+
+    /// Removes `name` if `owner` holds it.
+    fn release<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Found>;
+
+    /// Draws the fencing token of `owner`'s grant: larger than every token of `name` before.
+    fn token<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Token>;
+
+    /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
+    /// than in real time.
+    fn in_callers_time(&self) -> bool {
+        false
+    }
+}
+
+/// Which try of one acquisition this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Try {
+    /// The first: nothing is known of the key.
+    First,
+    /// A later one, after a busy answer or after an answer that never came.
+    Again,
+}
+
+/// The answer to an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Acquired {
+    /// The owner holds the name.
+    Granted {
+        /// The moment just before the request that won was sent; the lease counts from here.
+        sent: Instant,
+        /// Whether an earlier request of the same owner may still be carried out.
+        in_doubt: bool,
+    },
+    /// Somebody else holds the name.
+    Busy {
+        /// The owner that was found.
+        owner: String,
+        /// How long its lease still runs.
+        remaining: Duration,
+        /// Whether an earlier request of the asking owner may still be carried out.
+        in_doubt: bool,
+    },
+    /// Something that is not a lock is stored under the name.
+    Foreign {
+        /// What it is, as in `a hash`.
+        found: String,
+    },
+}
+
+/// One lease to renew.
+#[derive(Clone, Copy, Debug)]
+pub struct Renewal<'a> {
+    /// The whole lock key.
+    pub name: &'a str,
+    /// Who must hold it.
+    pub owner: &'a str,
+    /// The ttl to start anew.
+    pub ttl: Duration,
+}
+
+/// What a renewal or a release found under a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The owner, and did its work.
+    Ours,
+    /// Nothing.
+    Nothing,
+    /// Another owner, or something that is not a lock. It was left as it was.
+    Another,
+}
+
+/// The answer to a token's draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// The owner's token.
+    Drawn(u64),
+    /// The owner does not hold the name, so there is none.
+    NotHeld(Found),
+}

@@ -1,0 +1,105 @@
+//! Sorting what went wrong: what may be asked again, on which connection, and what to tell.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::StoreError;
+
+/// A command that was not answered as it should be.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) error: StoreError,
+    /// The connection is dead, half-dead or leads to a server that is no longer the master.
+    pub(super) replace: bool,
+    /// The server does not know the script by its hash.
+    pub(super) no_script: bool,
+}
+
+impl Fault {
+    pub(super) fn timed_out(what: String) -> Self {
+        Self {
+            error: StoreError::in_doubt(what),
+            replace: true,
+            no_script: false,
+        }
+    }
+
+    /// Asking once more, on a new connection, may help at once.
+    pub(super) fn is_transient(&self) -> bool {
+        self.replace
+    }
+
+    /// What is to be told when an earlier request of the same step may still be carried out.
+    pub(super) fn after(mut self, in_doubt: bool) -> Self {
+        if in_doubt && !self.error.is_in_doubt() {
+            self.error = StoreError::in_doubt(self.error.to_string());
+        }
+        self
+    }
+
+    pub(super) fn nonsense(what: &redis::Value) -> Self {
+        let mut shown = format!("{what:?}");
+        if let Some((cut, _)) = shown.char_indices().nth(80) {
+            shown.truncate(cut);
+        }
+        Self {
+            error: StoreError::in_doubt(format!(
+                "the server's answer makes no sense here: {shown}"
+            )),
+            replace: true,
+            no_script: false,
+        }
+    }
+}
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Self {
+        let kind = error.kind();
+        // Whatever the server says in words, it did nothing, and will do nothing later.
+        let answered = matches!(
+            kind,
+            ErrorKind::Server(_)
+                | ErrorKind::Extension
+                | ErrorKind::AuthenticationFailed
+                | ErrorKind::InvalidClientConfig
+                | ErrorKind::RESP3NotSupported
+        );
+        // Words that are no use on this connection: a master that has become a replica, or a
+        // server that has forgotten who logged in.
+        let misdirected = matches!(
+            kind,
+            ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+        ) || error.code() == Some("NOAUTH");
+        let replace = !answered || misdirected;
+        let no_script = kind == ErrorKind::Server(ServerErrorKind::NoScript);
+        let message = message(&error);
+        let error = if answered {
+            StoreError::refused(message)
+        } else {
+            StoreError::in_doubt(message)
+        };
+        Self {
+            error,
+            replace,
+            no_script,
+        }
+    }
+}
+
+/// What a user needs, for a server that does not say which of them is missing.
+const RIGHTS: &str = "a lock client needs +set +get +del +pexpire +pttl +type +time +eval +evalsha \
+                      on the keys under its prefix";
+
+/// The server's own words where it said any: they name the missing right, the full memory, the
+/// replica.
+fn message(error: &RedisError) -> String {
+    let words = match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, _) => error.to_string(),
+    };
+    if error.code() == Some("NOPERM") || words.contains("can't run this command") {
+        format!("{words} ({RIGHTS})")
+    } else {
+        words
+    }
+}
