@@ -1,14 +1,14 @@
 //! The arguments, checked: each against its kind, then against each other.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::ToTokens as _;
 use syn::spanned::Spanned as _;
-use syn::{Error, Expr, ExprLit, ExprReturn, ExprUnary, Lit, LitStr, Path, UnOp};
+use syn::{Error, Expr, LitStr, Path};
 
-use crate::duration::{self, Bounds};
+use crate::duration;
 use crate::faults::Faults;
 use crate::names::{list, nearest};
 use crate::raw::{self, Argument};
+use crate::values::{self, Chosen};
 
 /// Every argument there is, in the order of the documentation.
 const NAMES: [&str; 10] = [
@@ -196,34 +196,35 @@ impl Args {
 
     fn set(&mut self, name: &Ident, value: Expr) -> Result<(), Error> {
         match &*name.to_string() {
-            "key" => self.key = Some(key(&value)?),
-            "ttl" => self.ttl = Some(length("ttl", value, duration::TTL)?),
-            "wait" => self.wait = Some(length("wait", value, duration::WAIT)?),
+            "key" => self.key = Some(values::key(&value)?),
+            "ttl" => self.ttl = Some(values::length("ttl", value, duration::TTL)?),
+            "wait" => self.wait = Some(values::length("wait", value, duration::WAIT)?),
             "on_busy" => {
-                self.on_busy = match policy("on_busy", value, ["skip", "error"])? {
+                self.on_busy = match values::policy("on_busy", value, ["skip", "error"])? {
                     Chosen::First => OnBusy::Skip,
                     Chosen::Second => OnBusy::Error,
                     Chosen::Return(value) => OnBusy::Return(value),
                 }
             }
             "on_unavailable" => {
-                self.on_unavailable = match policy("on_unavailable", value, ["error", "skip"])? {
-                    Chosen::First => OnUnavailable::Error,
-                    Chosen::Second => OnUnavailable::Skip,
-                    Chosen::Return(value) => OnUnavailable::Return(value),
-                }
+                self.on_unavailable =
+                    match values::policy("on_unavailable", value, ["error", "skip"])? {
+                        Chosen::First => OnUnavailable::Error,
+                        Chosen::Second => OnUnavailable::Skip,
+                        Chosen::Return(value) => OnUnavailable::Return(value),
+                    }
             }
             "on_lost" => {
-                self.on_lost = match policy("on_lost", value, ["cancel", "continue"])? {
+                self.on_lost = match values::policy("on_lost", value, ["cancel", "continue"])? {
                     Chosen::First => OnLost::Cancel,
                     Chosen::Second => OnLost::Continue,
                     Chosen::Return(value) => OnLost::Return(value),
                 }
             }
-            "renew" => self.renew = flag("renew", &value)?,
-            "bind" => self.bind = Some(bind(&value)?),
-            "client" => self.client = Some(client(value)?),
-            "crate" => self.krate = Some(krate(&value)?),
+            "renew" => self.renew = values::flag("renew", &value)?,
+            "bind" => self.bind = Some(values::bind(&value)?),
+            "client" => self.client = Some(values::client(value)?),
+            "crate" => self.krate = Some(values::krate(&value)?),
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -259,277 +260,226 @@ fn unknown(name: &Ident) -> Error {
     )
 }
 
-fn key(value: &Expr) -> Result<LitStr, Error> {
-    let example = "such as `key = \"sync:<user_id>\"`";
-    let message = match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) if text.suffix().is_empty() => {
-            return Ok(text.clone());
-        }
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(_) | Lit::Float(_) | Lit::Bool(_) | Lit::Char(_),
-            ..
-        }) => {
-            let text = value.to_token_stream().to_string();
-            format!(
-                "a key is a string: write `key = \"{}\"`",
-                text.trim_matches('\'')
-            )
-        }
-        Expr::Lit(_) => format!("a key is a plain string literal, {example}"),
-        Expr::Macro(expr) => {
-            let name = expr.mac.path.to_token_stream().to_string().replace(' ', "");
-            format!(
-                "a key is a string literal, {example}\nwhat `{name}!` makes is not known yet when \
-                 the attribute reads it; values go into the key as placeholders"
-            )
-        }
-        _ => format!(
-            "a key is a string literal, {example}\nthe attribute reads it when the program is \
-             compiled; values go into the key as placeholders"
-        ),
-    };
-    Err(Error::new_spanned(value, message))
-}
-
-fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, Error> {
-    let rule = format!(
-        "`{name}` is a duration in quotes, such as \"500ms\", \"30s\" or \"1m 30s\", {}, or an \
-         expression of type `Duration`",
-        bounds.rule
-    );
-    let number = match &value {
-        Expr::Unary(ExprUnary {
-            op: UnOp::Neg(_),
-            expr,
-            ..
-        }) => &**expr,
-        other => other,
-    };
-    let message = match number {
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => {
-            let text = text.value();
-            let problem = match duration::parse(&text, bounds) {
-                Ok(millis) => return Ok(Length::Millis(millis)),
-                Err(problem) => problem,
-            };
-            let likely = match problem.likely {
-                Some(likely) => format!("; did you mean \"{likely}\"?"),
-                None => String::new(),
-            };
-            format!("`{name} = {text:?}`: {}{likely}\n{rule}", problem.what)
-        }
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(_) | Lit::Float(_),
-            ..
-        }) => {
-            let text = number.to_token_stream().to_string().replace('_', "");
-            let likely = match duration::parse(&format!("{text}s"), bounds) {
-                Ok(_) => format!("; did you mean \"{text}s\"?"),
-                Err(_) => String::new(),
-            };
-            format!("a number has no unit{likely}\n{rule}")
-        }
-        Expr::Lit(_) => rule,
-        _ => return Ok(Length::Expr(value)),
-    };
-    Err(Error::new_spanned(value, message))
-}
-
-/// One of an argument's two words, or a value to return.
-enum Chosen {
-    First,
-    Second,
-    Return(Box<Expr>),
-}
-
-fn policy(name: &str, value: Expr, words: [&str; 2]) -> Result<Chosen, Error> {
-    let word = word(&value);
-    match value {
-        Expr::Return(ExprReturn {
-            expr: Some(value), ..
-        }) => return Ok(Chosen::Return(value)),
-        _ if word.as_deref() == Some(words[0]) => return Ok(Chosen::First),
-        _ if word.as_deref() == Some(words[1]) => return Ok(Chosen::Second),
-        _ => {}
-    }
-    let rule = format!(
-        "`{name}` is `{}`, `{}` or `return EXPR`",
-        words[0], words[1]
-    );
-    let message = match &value {
-        Expr::Return(_) => {
-            format!("`return` is followed by the value to give back, such as `return ()`\n{rule}")
-        }
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => {
-            let text = text.value();
-            match nearest(&text, words) {
-                Some(word) => format!("write `{name} = {word}`, without quotes\n{rule}"),
-                None if text.starts_with("return ") => {
-                    format!("write `{name} = {text}`, without quotes\n{rule}")
-                }
-                None => rule,
-            }
-        }
-        Expr::Call(call) if is(&call.func, "wait") => {
-            let time = call.args.to_token_stream();
-            format!(
-                "waiting is an argument of its own: write `wait = {time}`, and what follows after \
-                 that time as `{name}`\n{rule}"
-            )
-        }
-        _ => match word.as_deref().and_then(|word| nearest(word, words)) {
-            Some(word) => format!("did you mean `{name} = {word}`?\n{rule}"),
-            // An outcome that is no word of another argument either is a value.
-            None if is_value(&value) => {
-                let value = value.to_token_stream();
-                format!("a value is given back by `return`: `{name} = return {value}`\n{rule}")
-            }
-            None => {
-                let value = value.to_token_stream();
-                format!("there is no `{name} = {value}`\n{rule}")
-            }
-        },
-    };
-    Err(Error::new_spanned(value, message))
-}
-
-/// The last name of a path, and keywords that are a word here.
-fn word(value: &Expr) -> Option<String> {
-    match value {
-        Expr::Path(path) => Some(path.path.segments.last()?.ident.to_string()),
-        Expr::Continue(word) if word.label.is_none() => Some("continue".into()),
-        _ => None,
-    }
-}
-
-fn is(value: &Expr, name: &str) -> bool {
-    matches!(value, Expr::Path(path) if path.path.is_ident(name))
-}
-
-fn is_value(value: &Expr) -> bool {
-    match value {
-        Expr::Path(path) => path
-            .path
-            .segments
-            .last()
-            .is_some_and(|last| last.ident.to_string().starts_with(char::is_uppercase)),
-        Expr::Continue(_) | Expr::Break(_) | Expr::Assign(_) => false,
-        _ => true,
-    }
-}
-
-fn flag(name: &str, value: &Expr) -> Result<bool, Error> {
-    let rule = format!("`{name}` is `true` or `false`");
-    let written = match value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Bool(value),
-            ..
-        }) => return Ok(value.value),
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => text.value(),
-        other => other.to_token_stream().to_string(),
-    };
-    let quotes = if matches!(
-        value,
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(_),
-            ..
-        })
-    ) {
-        ", without quotes"
-    } else {
-        ""
-    };
-    let likely = match &*written.to_lowercase() {
-        "true" | "yes" | "on" | "1" => format!("write `{name} = true`{quotes}\n"),
-        "false" | "no" | "off" | "0" => format!("write `{name} = false`{quotes}\n"),
-        _ => String::new(),
-    };
-    Err(Error::new_spanned(value, likely + &rule))
-}
-
-fn bind(value: &Expr) -> Result<Ident, Error> {
-    let rule = "`bind` is a name for the `&Lease` inside the body, such as `bind = lease`";
-    let message = match value {
-        Expr::Path(path) => match path.path.get_ident() {
-            Some(name) if name != "self" && name != "Self" => return Ok(name.clone()),
-            _ => rule.to_owned(),
-        },
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => match syn::parse_str::<Ident>(&text.value()) {
-            Ok(name) => format!("write `bind = {name}`, without quotes\n{rule}"),
-            Err(_) => rule.to_owned(),
-        },
-        Expr::Infer(_) => format!("leave `bind` out where the lease is not used\n{rule}"),
-        Expr::Reference(inner) => {
-            let name = inner.expr.to_token_stream();
-            format!("write `bind = {name}`\n{rule}")
-        }
-        _ => rule.to_owned(),
-    };
-    Err(Error::new_spanned(value, message))
-}
-
-fn client(value: Expr) -> Result<Expr, Error> {
-    if let Expr::Lit(_) = &value {
-        return Err(Error::new_spanned(
-            value,
-            "`client` is an expression of type `Client`, such as `client = self.locks`\na URL is \
-             given to `Client::connect`, once for the whole program",
-        ));
-    }
-    Ok(value)
-}
-
-fn krate(value: &Expr) -> Result<Path, Error> {
-    let rule = "`crate` is the whole path to lockattr, such as `crate = ::my_locks` or \
-                `crate = crate::prelude::lockattr`";
-    let message = match value {
-        Expr::Path(expr) if expr.qself.is_none() => {
-            let path = &expr.path;
-            let first = path.segments.first().map(|first| first.ident.to_string());
-            let whole = path.leading_colon.is_some()
-                || matches!(
-                    first.as_deref(),
-                    Some("crate" | "self" | "super" | "$crate")
-                );
-            if whole {
-                return Ok(path.clone());
-            }
-            let written = path.to_token_stream().to_string().replace(' ', "");
-            format!(
-                "this path means another thing in each module: write `crate = ::{written}` for a \
-                 dependency, or `crate = crate::{written}` for a module of this crate"
-            )
-        }
-        Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        }) => {
-            format!("write `crate = {}`, without quotes\n{rule}", text.value())
-        }
-        _ => rule.to_owned(),
-    };
-    Err(Error::new_spanned(value, message))
-}
-
 /// Out of the invisible groups that `macro_rules!` puts around what it passes on.
 fn ungrouped(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => ungrouped(*group.expr),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(text: &str) -> (Args, Vec<String>) {
+        let mut faults = Faults::default();
+        let tokens = text.parse().unwrap();
+        let args = Args::new(tokens, Span::call_site(), &mut faults);
+        (args, faults.messages())
+    }
+
+    #[test]
+    fn every_argument() {
+        let (args, messages) = parse(
+            r#"key = "a:<id>", ttl = "1.5s", wait = limits.wait, on_busy = skip,
+            on_unavailable = return Err(down(id, &name)), on_lost = continue, renew = true,
+            bind = r#lease, client = self.locks, crate = crate::locks,"#,
+        );
+        assert_eq!(messages, [""; 0]);
+        assert_eq!(args.key.unwrap().value(), "a:<id>");
+        assert!(matches!(args.ttl, Some(Length::Millis(1500))));
+        assert!(matches!(args.wait, Some(Length::Expr(_))));
+        assert!(matches!(args.on_busy, OnBusy::Skip));
+        assert!(matches!(args.on_unavailable, OnUnavailable::Return(_)));
+        assert!(matches!(args.on_lost, OnLost::Continue));
+        assert!(args.renew);
+        assert_eq!(args.bind.unwrap(), "r#lease");
+        assert!(args.client.is_some());
+        assert!(args.krate.is_some());
+    }
+
+    #[test]
+    fn the_defaults() {
+        let (args, messages) = parse(r#"key = "a""#);
+        assert_eq!(messages, [""; 0]);
+        assert!(args.ttl.is_none() && args.wait.is_none() && args.renew);
+        assert!(matches!(args.on_busy, OnBusy::Error));
+        assert!(matches!(args.on_unavailable, OnUnavailable::Error));
+        assert!(matches!(args.on_lost, OnLost::Cancel));
+        assert!(args.bind.is_none() && args.client.is_none() && args.krate.is_none());
+    }
+
+    /// The first line of each error, which says what is wrong and what was meant.
+    #[test]
+    fn every_slip_once() {
+        for (text, expected) in [
+            (
+                "",
+                &["a key is missing: it names what is locked, as in `key = \"sync:<user_id>\"`"][..],
+            ),
+            (r#""a""#, &["arguments have names: write `key = \"a\"`"]),
+            (
+                r#"kye = "a""#,
+                &["there is no argument `kye`: did you mean `key`?"],
+            ),
+            (
+                r#"name = "a""#,
+                &["there is no argument `name`: did you mean `key`?"],
+            ),
+            (r#"key = "a", key = "b""#, &["`key` is given twice"]),
+            (
+                r#"key = "a", renew"#,
+                &["`renew` needs a value: `renew = …`"],
+            ),
+            (
+                r#"key: "a""#,
+                &["an argument is written `key = …`, with one `=`"],
+            ),
+            (
+                r#"key = "a" ttl = "5s""#,
+                &["expected `,` between arguments"],
+            ),
+            (
+                r#"key = "a", ttl = "30""#,
+                &["`ttl = \"30\"`: a number needs its unit; did you mean \"30s\"?"],
+            ),
+            (
+                r#"key = "a", ttl = 30"#,
+                &["a number has no unit; did you mean \"30s\"?"],
+            ),
+            (
+                r#"key = "a", ttl = -5"#,
+                &["a number has no unit; did you mean \"5s\"?"],
+            ),
+            (
+                r#"key = "a", on_busy = "skip""#,
+                &["write `on_busy = skip`, without quotes"],
+            ),
+            (
+                r#"key = "a", on_busy = "return None""#,
+                &["write `on_busy = return None`, without quotes"],
+            ),
+            (
+                r#"key = "a", on_busy = Skip"#,
+                &["did you mean `on_busy = skip`?"],
+            ),
+            (
+                r#"key = "a", on_busy = OnBusy::Skip"#,
+                &["did you mean `on_busy = skip`?"],
+            ),
+            (
+                r#"key = "a", on_busy = None"#,
+                &["a value is given back by `return`: `on_busy = return None`"],
+            ),
+            (
+                r#"key = "a", on_busy = false"#,
+                &["a value is given back by `return`: `on_busy = return false`"],
+            ),
+            (
+                r#"key = "a", on_unavailable = run"#,
+                &["there is no `on_unavailable = run`"],
+            ),
+            (
+                r#"key = "a", on_lost = cancle"#,
+                &["did you mean `on_lost = cancel`?"],
+            ),
+            (r#"key = "a", renew = no"#, &["write `renew = false`"]),
+            (r#"key = "a", bind = &lease"#, &["write `bind = lease`"]),
+            (
+                r#"key = "a", min_hold = "5s""#,
+                &["there is no argument `min_hold`"],
+            ),
+            (
+                r#"key = "a", tll = "5s", on_busy = Skip, renew = 1"#,
+                &[
+                    "there is no argument `tll`: did you mean `ttl`?",
+                    "did you mean `on_busy = skip`?",
+                    "write `renew = true`",
+                ],
+            ),
+        ] {
+            let (_, messages) = parse(text);
+            let first: Vec<&str> = messages
+                .iter()
+                .filter_map(|all| all.lines().next())
+                .collect();
+            assert_eq!(first, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_holds_no_lock() {
+        let (_, messages) = parse(r#"key = "a", on_lost = continue, renew = false"#);
+        assert!(messages[0].contains("holds no lock"), "{messages:?}");
+        let (_, messages) = parse(r#"key = "a", renew = false"#);
+        assert_eq!(messages, [""; 0]);
+    }
+
+    #[test]
+    fn every_name_is_an_argument() {
+        for name in NAMES {
+            let (_, messages) = parse(&format!("{name} = _"));
+            let unknown = messages
+                .iter()
+                .any(|message| message.contains("no argument"));
+            assert!(!unknown, "{messages:?}");
+        }
+        for (words, _) in MEANINGS {
+            for word in words {
+                assert!(!NAMES.contains(word), "{word} is offered");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_tokens_are_answered(words in proptest::collection::vec(word_of_a_list(), 0..12)) {
+            let text = words.join(" ");
+            if text.parse::<TokenStream>().is_ok() {
+                let (args, messages) = parse(&text);
+                prop_assert!(args.key.is_some() || !messages.is_empty());
+            }
+        }
+    }
+
+    fn word_of_a_list() -> impl Strategy<Value = String> {
+        let words = [
+            "key",
+            "ttl",
+            "wait",
+            "on_busy",
+            "on_lost",
+            "renew",
+            "bind",
+            "client",
+            "crate",
+            "=",
+            ",",
+            "==",
+            ":",
+            "\"a:<b>\"",
+            "\"30s\"",
+            "30",
+            "-",
+            "return",
+            "continue",
+            "skip",
+            "Ok(())",
+            "(a, b)",
+            "[a]",
+            "{ a }",
+            "::",
+            "a::<B, C>()",
+            "|x| x",
+            "_",
+            "#",
+            "'a'",
+            "b\"a\"",
+            "true",
+        ];
+        proptest::sample::select(words.to_vec()).prop_map(ToOwned::to_owned)
     }
 }

@@ -6,10 +6,12 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Meta};
 
 use crate::args::Args;
-use crate::expand::{self, Lock};
+use crate::expand;
 use crate::faults::Faults;
-use crate::function::{Function, Item, Names, plain};
+use crate::function::{Function, Names, plain};
+use crate::item::Item;
 use crate::key::Key;
+use crate::lock::{self, Lock};
 
 /// Input:  `key = "sync:<id>"`, `async fn f(id: u8) { … }`
 /// Output: the function under its lock, or its errors and the function without one
@@ -80,7 +82,7 @@ fn stand_ins(all: &[Args], names: &Names) -> TokenStream {
             if names.find(&plain(name)).is_some() {
                 return None;
             }
-            let krate = expand::krate(args, ours);
+            let krate = lock::krate(args, ours);
             let option = quote_spanned! {ours=> #krate::__private::core::option::Option };
             Some(quote_spanned! {ours=>
                 let #name: &#krate::Lease = #option::unwrap(#option::None);
@@ -100,5 +102,124 @@ fn free_name(args: &Args, names: &Names) -> Result<(), Error> {
             ),
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn applied(args: &str, item: &str) -> String {
+        apply(args.parse().unwrap(), &item.parse().unwrap()).to_string()
+    }
+
+    #[test]
+    fn what_is_right_is_one_function() {
+        for (args, item) in [
+            (r#"key = "a""#, "async fn f() {}"),
+            (
+                r#"key = "a:<id>", bind = lease"#,
+                "/// Doc. \n pub(crate) async unsafe fn f<T>(mut id: u8, (mut a, _): (T, T)) -> impl Sized { id }",
+            ),
+            (
+                r#"key = "a", on_lost = continue"#,
+                "fn f() -> impl Future<Output = u8> { async { 1 } }",
+            ),
+            (
+                r#"key = "a""#,
+                "fn f() -> BoxFuture<'static, u8> { if a { return b; } c }",
+            ),
+            (
+                r#"key = "a", client = a + b"#,
+                "#[distributed_lock(key = \"b\")] #[a::distributed_lock(key = \"c\")] async fn f() {}",
+            ),
+        ] {
+            let expanded = applied(args, item);
+            assert!(!expanded.contains("compile_error"), "{expanded}");
+            syn::parse_str::<syn::ItemFn>(&expanded).expect(&expanded);
+            assert!(!expanded.contains("distributed_lock"), "{expanded}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_still_there() {
+        for (args, item) in [
+            (r#"key = "a:<b>", bind = lease"#, "async fn f(a: u8) {}"),
+            (r#"key = "a""#, "#[test] fn f() {}"),
+            (r#"key = "a""#, "async fn f() -> ! {}"),
+            (r#"key = "a""#, "async fn f();"),
+            (r#"key = "a""#, "struct S;"),
+            (r#"key = "a""#, "async fn f("),
+            ("", "async fn f() {}"),
+        ] {
+            let Ok(item) = item.parse::<TokenStream>() else {
+                continue;
+            };
+            let expanded = apply(args.parse().unwrap(), &item).to_string();
+            assert!(expanded.contains("compile_error"), "{expanded}");
+            let last = item.clone().into_iter().next().unwrap().to_string();
+            assert!(expanded.contains(&last), "{expanded}");
+        }
+    }
+
+    #[test]
+    fn every_error_is_told() {
+        let expanded = applied(
+            r#"key = "a:<b>:{c}", ttl = "30", bind = d, e = 1"#,
+            "#[distributed_lock] async fn f(d: u8) {}",
+        );
+        assert_eq!(expanded.matches("compile_error").count(), 6, "{expanded}");
+        let expanded = applied("", "const fn f(a: ...) -> ! {}");
+        assert_eq!(expanded.matches("compile_error").count(), 4, "{expanded}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_item_is_answered(words in proptest::collection::vec(word(), 0..16)) {
+            let text = words.join(" ");
+            if let Ok(item) = text.parse::<TokenStream>() {
+                apply(r#"key = "a:<a>""#.parse().unwrap(), &item);
+            }
+        }
+    }
+
+    fn word() -> impl Strategy<Value = String> {
+        let words = [
+            "async",
+            "fn",
+            "f",
+            "()",
+            "(a: u8)",
+            "(&mut self, mut a: A)",
+            "((mut a, ..): B)",
+            "{}",
+            "{ return a; }",
+            "{ Box::pin(async move { a }) }",
+            "{ #![a] a }",
+            ";",
+            "->",
+            "impl",
+            "Future<Output = u8>",
+            "Pin<Box<dyn Future>>",
+            "BoxFuture<'a, u8>",
+            "!",
+            "pub",
+            "unsafe",
+            "const",
+            "extern",
+            "\"C\"",
+            "#[a]",
+            "#[distributed_lock(key = \"b\")]",
+            "<T: 'a>",
+            "where T: A",
+            "struct",
+            "trait",
+            "<'async_trait>",
+            "(__arg1: A)",
+            "macro_rules!",
+        ];
+        proptest::sample::select(words.to_vec()).prop_map(ToOwned::to_owned)
     }
 }

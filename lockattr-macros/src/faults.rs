@@ -3,6 +3,16 @@
 use proc_macro2::TokenStream;
 use syn::Error;
 
+/// Input:  [], value
+/// Output: the value; with errors, all of them as one
+pub(crate) fn all<T>(errors: impl IntoIterator<Item = Error>, value: T) -> Result<T, Error> {
+    let combined = errors.into_iter().reduce(|mut all, one| {
+        all.combine(one);
+        all
+    });
+    combined.map_or(Ok(value), Err)
+}
+
 #[derive(Default)]
 pub(crate) struct Faults(Vec<Error>);
 
@@ -18,6 +28,15 @@ impl Faults {
     /// The value, or nothing and its error kept.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.0
+            .iter()
+            .flatten()
+            .map(|error| error.to_string())
+            .collect()
     }
 
     pub(crate) fn tokens(&self) -> TokenStream {

@@ -170,7 +170,7 @@ impl Problem {
                  `<user.id()>`"
             }
             Self::Underscore => {
-                "give the argument a name to use it in the key; one that starts with `_` will do"
+                "give the argument a name to use it in the key; being used there, it is not unused"
             }
             Self::NotAName(_) | Self::Indexed | Self::Path => {
                 "a placeholder is an argument, then any number of `.field`, `.0` and `.method()`"

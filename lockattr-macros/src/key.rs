@@ -8,6 +8,7 @@ use syn::ext::IdentExt as _;
 use syn::parse::Parser as _;
 use syn::{Error, Index, LitStr};
 
+use crate::faults;
 use crate::flaw::{Flaw, Here, Problem};
 use crate::function::Names;
 use crate::names::nearest;
@@ -34,34 +35,23 @@ pub(crate) enum Part {
 impl Key {
     pub(crate) fn new(literal: &LitStr, names: &Names) -> Result<Self, Error> {
         let text = literal.value();
-        let flaws = match template::parse(&text) {
-            Ok(pieces) => match resolve(&pieces, literal, names) {
-                Ok(parts) => return Ok(Self { parts }),
-                Err(flaws) => flaws,
-            },
-            Err(flaws) => flaws,
-        };
+        let (pieces, mut flaws) = template::parse(&text);
+        let parts = resolve(&pieces, literal, names, &mut flaws);
+        flaws.sort_by_key(|flaw| flaw.range.start);
         let here = names.here();
         let here = Here {
             names: &here,
             receiver: names.receiver.is_some(),
         };
-        let errors = flaws
-            .iter()
-            .map(|flaw| error(flaw, literal, &text, &here))
-            .reduce(|mut all, one| {
-                all.combine(one);
-                all
-            });
-        Err(errors.unwrap_or_else(|| Error::new(literal.span(), "the key cannot be read")))
+        let errors = flaws.iter().map(|flaw| error(flaw, literal, &text, &here));
+        faults::all(errors, Self { parts })
     }
 }
 
 /// Input:  `[Text("sync:"), Value(order.id)]`, the names of the function's arguments
 /// Output: `[Text("sync:"), Value(order.id)]`, the value as tokens
-fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names) -> Result<Vec<Part>, Vec<Flaw>> {
+fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names, flaws: &mut Vec<Flaw>) -> Vec<Part> {
     let mut parts = Vec::new();
-    let mut flaws = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         match piece {
             Piece::Text(text) => parts.push(Part::Text(text.clone())),
@@ -83,11 +73,7 @@ fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names) -> Result<Vec<Part
             }
         }
     }
-    if flaws.is_empty() {
-        Ok(parts)
-    } else {
-        Err(flaws)
-    }
+    parts
 }
 
 /// Input:  `Placeholder { root: order, steps: [Call(id)] }`
@@ -147,14 +133,13 @@ fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, Fl
 }
 
 fn unknown(root: &str, names: &Names) -> Problem {
-    let here = names.here();
     if root == "self" {
-        Problem::NoReceiver
-    } else if names.patterns_taken {
-        Problem::Destructured(root.to_owned())
-    } else {
-        let nearest = nearest(root, here.iter().map(String::as_str));
-        Problem::Unknown(root.to_owned(), nearest.map(ToOwned::to_owned))
+        return Problem::NoReceiver;
+    }
+    let here = names.here();
+    match nearest(root, here.iter().map(String::as_str)) {
+        None if names.patterns_taken => Problem::Destructured(root.to_owned()),
+        nearest => Problem::Unknown(root.to_owned(), nearest.map(ToOwned::to_owned)),
     }
 }
 

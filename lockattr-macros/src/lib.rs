@@ -8,13 +8,17 @@ mod expand;
 mod faults;
 mod flaw;
 mod function;
+mod item;
 mod key;
+mod lock;
 mod names;
 mod pattern;
 mod place;
 mod raw;
 mod result;
 mod template;
+mod tokens;
+mod values;
 
 use proc_macro::TokenStream;
 

@@ -61,7 +61,7 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
     let ty = ungrouped(ty);
     match ty {
         Type::ImplTrait(opaque) => {
-            let value = value(&opaque.bounds)?;
+            let value = value(promise(&opaque.bounds)?);
             Some(Future {
                 span: value.map_or(ty.span(), Type::span),
                 output: value.map(inferred),
@@ -71,7 +71,7 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
         }
         Type::Path(path) => {
             let (value, span) = if let Some(bounds) = pinned(&path.path) {
-                let value = value(bounds)?;
+                let value = value(promise(bounds)?);
                 let span = value.map_or(ty.span(), Type::span);
                 (value.map(inferred), span)
             } else if is_alias(&path.path) {
@@ -104,21 +104,22 @@ fn ungrouped(mut ty: &Type) -> &Type {
 }
 
 /// Input:  `Send + Future<Output = u8>`
-/// Output: `u8`, or nothing where the bounds do not say it
-#[allow(clippy::option_option)]
-fn value<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<Option<&'a Type>> {
-    let future = bounds.into_iter().find_map(|bound| match bound {
-        TypeParamBound::Trait(bound) => bound
-            .path
-            .segments
-            .last()
-            .filter(|last| last.ident == "Future"),
+/// Output: `Future<Output = u8>`
+fn promise<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<&'a PathSegment> {
+    let mut names = bounds.into_iter().filter_map(|bound| match bound {
+        TypeParamBound::Trait(bound) => bound.path.segments.last(),
         _ => None,
-    })?;
-    Some(arguments(future).find_map(|argument| match argument {
+    });
+    names.find(|name| name.ident == "Future")
+}
+
+/// Input:  `Future<Output = u8>`
+/// Output: `u8`, where it is said
+fn value(promise: &PathSegment) -> Option<&Type> {
+    arguments(promise).find_map(|argument| match argument {
         GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
         _ => None,
-    }))
+    })
 }
 
 fn arguments(segment: &PathSegment) -> impl Iterator<Item = &GenericArgument> {

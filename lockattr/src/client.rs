@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -43,7 +42,6 @@ struct Inner {
     prefix: String,
     ttl: Duration,
     origin: Origin,
-    shut_down: AtomicBool,
 }
 
 impl Client {
@@ -126,7 +124,6 @@ impl Client {
     ///
     /// Cancel-safe: dropped, it no longer waits, and what it has begun goes on.
     pub async fn shutdown(&self) {
-        self.0.shut_down.store(true, Ordering::Release);
         self.0.keeper.shut_down().await;
     }
 
@@ -177,10 +174,10 @@ impl Client {
     }
 
     fn refuse_when_shut_down(&self, key: &Key) -> Result<(), Error> {
-        if self.0.shut_down.load(Ordering::Acquire) {
+        if self.0.keeper.is_closed() {
             return Err(Error::Unavailable {
                 key: key.to_string(),
-                source: StoreError::refused("the client was shut down"),
+                source: StoreError::refused(queue::SHUT_DOWN),
             });
         }
         Ok(())

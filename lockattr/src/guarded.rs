@@ -1,6 +1,8 @@
 //! What an expansion calls: take the lease, poll the body within it, give it back.
 
 use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
@@ -49,63 +51,118 @@ pub async fn enter(
 /// How a body ended.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// By itself.
-    Done(T),
+    /// By itself, and whether its lease is known to have ended before.
+    Done(T, Option<Error>),
     /// It is not polled any more: its lease was lost.
     Lost(Error),
+}
+
+/// How a body is run and its lease given back, by what its value allows.
+///
+/// A value that is `Send` waits until the store has confirmed the release. One that is not would
+/// make the future of the whole call not `Send` by waiting, so its lease is given back in the
+/// background, and its end is only known where it is by then.
+///
+/// The choice is made by method lookup: the methods below exist for values that are `Send`, and
+/// lookup goes on to [`InBackground`] for the others.
+#[derive(Debug)]
+pub struct Ending<T> {
+    in_background: InBackground,
+    /// Not of the value itself: this lives while the body is awaited.
+    value: PhantomData<fn() -> T>,
+}
+
+/// The way of values that are not `Send`.
+#[derive(Debug)]
+pub struct InBackground;
+
+impl<T> Ending<T> {
+    /// The ending of a body.
+    #[must_use]
+    pub fn of<F: Future<Output = T>>(_: &Pin<&mut F>) -> Self {
+        Self {
+            in_background: InBackground,
+            value: PhantomData,
+        }
+    }
+}
+
+impl<T> Deref for Ending<T> {
+    type Target = InBackground;
+
+    fn deref(&self) -> &InBackground {
+        &self.in_background
+    }
+}
+
+impl<T: Send> Ending<T> {
+    /// Stops polling the body once the lease has ended.
+    pub fn __lockattr_within<'a, F: Future<Output = T>>(
+        &self,
+        lease: &'a Lease,
+        body: Pin<&'a mut F>,
+    ) -> impl Future<Output = Outcome<T>> + use<'a, T, F> {
+        async move {
+            match (Guarded { lease, body }).await {
+                Ok(value) => Outcome::Done(value, lease.give_back().await.err()),
+                Err(error) => Outcome::Lost(error),
+            }
+        }
+    }
+
+    /// Polls the body to its end, lease or not: `on_lost = continue`.
+    pub fn __lockattr_to_the_end<'a, F: Future<Output = T>>(
+        &self,
+        lease: &'a Lease,
+        body: Pin<&'a mut F>,
+    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F> {
+        async move { (body.await, lease.give_back().await.err()) }
+    }
+}
+
+#[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
+impl InBackground {
+    /// Stops polling the body once the lease has ended.
+    pub fn __lockattr_within<'a, F: Future>(
+        &self,
+        lease: &'a Lease,
+        body: Pin<&'a mut F>,
+    ) -> impl Future<Output = Outcome<F::Output>> + use<'a, F> {
+        async move {
+            match (Guarded { lease, body }).await {
+                Ok(value) => Outcome::Done(value, lease.check().err()),
+                Err(error) => Outcome::Lost(error),
+            }
+        }
+    }
+
+    /// Polls the body to its end, lease or not: `on_lost = continue`.
+    pub fn __lockattr_to_the_end<'a, F: Future>(
+        &self,
+        lease: &'a Lease,
+        body: Pin<&'a mut F>,
+    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F> {
+        async move { (body.await, lease.check().err()) }
+    }
 }
 
 /// Polls a body for as long as its lease runs.
 ///
 /// The lease is looked at before every poll, so that a process that was frozen past its deadline
 /// does not get to run one line more.
-#[derive(Debug)]
-#[must_use = "a body runs only while it is polled"]
-pub struct Guarded<'a, F> {
+struct Guarded<'a, F> {
     lease: &'a Lease,
     body: Pin<&'a mut F>,
 }
 
-impl<'a, F: Future> Guarded<'a, F> {
-    /// Stops polling the body once the lease has ended.
-    pub fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
-        Self { lease, body }
-    }
-}
-
 impl<F: Future> Future for Guarded<'_, F> {
-    type Output = Outcome<F::Output>;
+    type Output = Result<F::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(error) = self.lease.poll_lost(cx.waker()) {
-            return Poll::Ready(Outcome::Lost(error));
+            return Poll::Ready(Err(error));
         }
-        self.body.as_mut().poll(cx).map(Outcome::Done)
-    }
-}
-
-/// Gives the lease of a finished body back; the error says that it had ended before the body did.
-pub async fn leave(lease: Lease) -> Option<Error> {
-    lease.release().await.err()
-}
-
-/// Polls a body to its end, lease or not: `on_lost = continue`.
-#[derive(Debug)]
-#[must_use = "a body runs only while it is polled"]
-pub struct ToTheEnd<'a, F>(Pin<&'a mut F>);
-
-impl<'a, F: Future> ToTheEnd<'a, F> {
-    /// The lease is given back after the body in any case.
-    pub fn new(_: &'a Lease, body: Pin<&'a mut F>) -> Self {
-        Self(body)
-    }
-}
-
-impl<F: Future> Future for ToTheEnd<'_, F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.0.as_mut().poll(cx)
+        self.body.as_mut().poll(cx).map(Ok)
     }
 }
 

@@ -43,10 +43,16 @@ pub(crate) struct Keeper {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
+    patience: Duration,
     agenda: Arc<Agenda>,
+    /// Whether no more leases are to be had.
+    closed: AtomicBool,
+    /// Requests whose fate is open.
+    asking: AtomicUsize,
     /// Keys on their way back.
     returning: AtomicUsize,
-    returned: Notify,
+    /// One of the two has come to nought.
+    settled: Notify,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
     failing: AtomicBool,
 }
@@ -75,19 +81,24 @@ pub(crate) enum Doubt {
 }
 
 impl Keeper {
+    /// `patience` is how long a request may take to be answered.
     pub(crate) fn start(
         engine: &Engine,
         store: Arc<dyn Store>,
         counters: Arc<Counters>,
+        patience: Duration,
     ) -> Arc<Self> {
         let agenda = Arc::new(Agenda::default());
         let keeper = Arc::new(Self {
             engine: engine.clone(),
             store,
             counters,
+            patience,
             agenda: Arc::clone(&agenda),
+            closed: AtomicBool::new(false),
+            asking: AtomicUsize::new(0),
             returning: AtomicUsize::new(0),
-            returned: Notify::new(),
+            settled: Notify::new(),
             failing: AtomicBool::new(false),
         });
         engine.spawn(watch(agenda, Arc::downgrade(&keeper)));
@@ -222,8 +233,7 @@ impl Keeper {
     /// while a panic unwinds. The first request is on its way when this returns.
     pub(crate) fn give_back(self: &Arc<Self>, what: Return) {
         let keeper = Arc::clone(self);
-        self.returning.fetch_add(1, Ordering::AcqRel);
-        let on_its_way = OnItsWay(Arc::clone(self));
+        let on_its_way = OnItsWay::new(self, |keeper| &keeper.returning);
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             let _on_its_way = on_its_way;
             keeper.return_key(&what).await;
@@ -281,10 +291,26 @@ impl Keeper {
         );
     }
 
-    /// Ends every lease and waits until every key is on no way back any more.
+    /// A request begins; it ends when the answer is dropped.
+    pub(crate) fn ask(self: &Arc<Self>) -> OnItsWay {
+        OnItsWay::new(self, |keeper| &keeper.asking)
+    }
+
+    /// Whether no more leases are to be had.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Lets no more leases be had, ends every one, and waits until every key is back.
     ///
+    /// Requests on their way are waited for as long as the store may take to answer them.
     /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
+        self.closed.store(true, Ordering::Release);
+        let _ = self
+            .engine
+            .until(Instant::now() + self.patience, self.settled(&self.asking))
+            .await;
         let held = self.agenda.all();
         let last = held.iter().map(|(_, hold)| hold.deadline()).max();
         for (slot, hold) in held {
@@ -298,12 +324,16 @@ impl Keeper {
             // Past the last deadline the leases have ended by themselves.
             let _ = self.engine.until(last, self.agenda.empty()).await;
         }
+        self.settled(&self.returning).await;
+    }
+
+    async fn settled(&self, count: &AtomicUsize) {
         loop {
-            let returned = self.returned.notified();
-            if self.returning.load(Ordering::Acquire) == 0 {
+            let settled = self.settled.notified();
+            if count.load(Ordering::Acquire) == 0 {
                 return;
             }
-            returned.await;
+            settled.await;
         }
     }
 }
@@ -326,13 +356,26 @@ impl Return {
     }
 }
 
-/// Counts a key on its way back, until it has arrived or was given up.
-struct OnItsWay(Arc<Keeper>);
+/// Counts a request, or a key on its way back, until its fate is known.
+pub(crate) struct OnItsWay {
+    keeper: Arc<Keeper>,
+    count: fn(&Keeper) -> &AtomicUsize,
+}
+
+impl OnItsWay {
+    fn new(keeper: &Arc<Keeper>, count: fn(&Keeper) -> &AtomicUsize) -> Self {
+        count(keeper).fetch_add(1, Ordering::AcqRel);
+        Self {
+            keeper: Arc::clone(keeper),
+            count,
+        }
+    }
+}
 
 impl Drop for OnItsWay {
     fn drop(&mut self) {
-        if self.0.returning.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.returned.notify_waiters();
+        if (self.count)(&self.keeper).fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.keeper.settled.notify_waiters();
         }
     }
 }

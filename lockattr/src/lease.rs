@@ -1,8 +1,8 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ pub struct Lease {
     keeper: Arc<Keeper>,
     slot: Slot,
     token: OnceCell<u64>,
-    returned: Returned,
+    /// Nothing before it was tried.
+    returned: OnceLock<Returned>,
 }
 
 /// How far giving back has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Returned {
-    Not,
     /// The store could not be asked, and that has been told.
     Tried,
     Done,
@@ -48,7 +48,7 @@ impl Lease {
             keeper,
             slot,
             token: OnceCell::new(),
-            returned: Returned::Not,
+            returned: OnceLock::new(),
         }
     }
 
@@ -153,10 +153,13 @@ impl Lease {
     /// # Errors
     /// [`Error::Lost`] where the lease had ended before, or the key was found gone or under another
     /// owner.
-    pub async fn release(mut self) -> Result<(), Error> {
-        if let Some(cause) = self.hold.loss() {
-            return Err(self.hold.lost(cause));
-        }
+    pub async fn release(self) -> Result<(), Error> {
+        self.give_back().await
+    }
+
+    /// [`release`](Self::release) for a lease that is still borrowed, and not to be used any more.
+    pub(crate) async fn give_back(&self) -> Result<(), Error> {
+        self.check()?;
         self.hold.end_given_back();
         self.keeper.forget(self.slot);
         let hold = &self.hold;
@@ -169,7 +172,7 @@ impl Lease {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
-                    self.returned = Returned::Done;
+                    self.set_returned(Returned::Done);
                 }
                 if found == Found::Ours {
                     self.keeper.counters.released.up();
@@ -180,13 +183,19 @@ impl Lease {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(self.key(), &error);
-                self.returned = Returned::Tried;
+                self.set_returned(Returned::Tried);
                 Ok(())
             }
         }
     }
 
-    fn check(&self) -> Result<(), Error> {
+    fn set_returned(&self, returned: Returned) {
+        // The first answer stays; there is one call.
+        let _ = self.returned.set(returned);
+    }
+
+    /// The loss of the lease, if it is known by now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
         match self.hold.loss() {
             Some(cause) => Err(self.hold.lost(cause)),
             None => Ok(()),
@@ -222,8 +231,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         self.keeper.forget(self.slot);
         self.hold.end_given_back();
-        if self.returned != Returned::Done {
-            let told = self.returned == Returned::Tried;
+        let returned = self.returned.get();
+        if returned != Some(&Returned::Done) {
+            let told = returned == Some(&Returned::Tried);
             self.keeper.give_back(Return::of(&self.hold, told));
         }
     }

@@ -92,6 +92,6 @@ pub mod __private {
         lost_cancel, lost_continue, lost_return,
     };
     pub use crate::client::Settings as Options;
-    pub use crate::guarded::{Entered, Guarded, Outcome, ToTheEnd, at_once, client, enter, leave};
+    pub use crate::guarded::{Ending, Entered, Outcome, at_once, client, enter};
     pub use crate::key::{KeyValue, KeyWriter};
 }

@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::hold::{Grant, Hold, Name, relied_on};
-use crate::keeper::{Doubt, Keeper, Return};
+use crate::keeper::{Doubt, Keeper, OnItsWay, Return};
 use crate::lease::Lease;
 use crate::owner;
 use crate::store::{Acquired, Try};
+
+/// What a client says that takes no more.
+pub(crate) const SHUT_DOWN: &str = "the client was shut down";
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -82,6 +85,9 @@ pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Err
             }
             Err(source) => return Err(asked.unavailable(source)),
         };
+        if keeper.is_closed() {
+            return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
         clock.sleep_until(&keeper.engine, next).await;
     }
 }
@@ -99,6 +105,8 @@ struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
     ask: Ask,
     fate: Fate,
+    /// Shutting down waits for it.
+    _open: OnItsWay,
 }
 
 /// What a request may have left behind.
@@ -118,6 +126,7 @@ impl<'a> Asked<'a> {
             keeper,
             ask,
             fate: Fate::Clear,
+            _open: keeper.ask(),
         }
     }
 

@@ -1,7 +1,6 @@
 //! A client's settings.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{Client, Inner};
@@ -169,12 +168,12 @@ impl ClientBuilder {
     }
 
     fn client(self, engine: &Engine, store: Arc<dyn Store>) -> Client {
+        let patience = 2 * (self.connect_timeout + self.reply_timeout);
         Client(Arc::new(Inner {
-            keeper: Keeper::start(engine, store, Arc::new(Counters::default())),
+            keeper: Keeper::start(engine, store, Arc::new(Counters::default()), patience),
             prefix: self.prefix,
             ttl: self.ttl,
             origin: Origin::here(),
-            shut_down: AtomicBool::new(false),
         }))
     }
 

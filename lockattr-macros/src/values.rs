@@ -1,0 +1,276 @@
+//! The values of arguments, each of its kind.
+
+use proc_macro2::Ident;
+use quote::ToTokens as _;
+use syn::{Error, Expr, ExprLit, ExprReturn, ExprUnary, Lit, LitStr, Path, UnOp};
+
+use crate::args::Length;
+use crate::duration::{self, Bounds};
+use crate::names::nearest;
+
+pub(crate) fn key(value: &Expr) -> Result<LitStr, Error> {
+    let example = "such as `key = \"sync:<user_id>\"`";
+    let message = match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) if text.suffix().is_empty() => {
+            return Ok(text.clone());
+        }
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(_) | Lit::Float(_) | Lit::Bool(_) | Lit::Char(_),
+            ..
+        }) => {
+            let text = value.to_token_stream().to_string();
+            format!(
+                "a key is a string: write `key = \"{}\"`",
+                text.trim_matches('\'')
+            )
+        }
+        Expr::Lit(_) => format!("a key is a plain string literal, {example}"),
+        Expr::Macro(expr) => {
+            let name = expr.mac.path.to_token_stream().to_string().replace(' ', "");
+            format!(
+                "a key is a string literal, {example}\nwhat `{name}!` makes is not known yet when \
+                 the attribute reads it; values go into the key as placeholders"
+            )
+        }
+        _ => format!(
+            "a key is a string literal, {example}\nthe attribute reads it when the program is \
+             compiled; values go into the key as placeholders"
+        ),
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+pub(crate) fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, Error> {
+    let rule = format!(
+        "`{name}` is a duration in quotes, such as \"500ms\", \"30s\" or \"1m 30s\", {}, or an \
+         expression of type `Duration`",
+        bounds.rule
+    );
+    let number = match &value {
+        Expr::Unary(ExprUnary {
+            op: UnOp::Neg(_),
+            expr,
+            ..
+        }) => &**expr,
+        other => other,
+    };
+    let message = match number {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => {
+            let text = text.value();
+            let problem = match duration::parse(&text, bounds) {
+                Ok(millis) => return Ok(Length::Millis(millis)),
+                Err(problem) => problem,
+            };
+            let likely = match problem.likely {
+                Some(likely) => format!("; did you mean \"{likely}\"?"),
+                None => String::new(),
+            };
+            format!("`{name} = {text:?}`: {}{likely}\n{rule}", problem.what)
+        }
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(_) | Lit::Float(_),
+            ..
+        }) => {
+            let text = number.to_token_stream().to_string().replace('_', "");
+            let likely = match duration::parse(&format!("{text}s"), bounds) {
+                Ok(_) => format!("; did you mean \"{text}s\"?"),
+                Err(_) => String::new(),
+            };
+            format!("a number has no unit{likely}\n{rule}")
+        }
+        Expr::Lit(_) => rule,
+        _ => return Ok(Length::Expr(value)),
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+/// One of an argument's two words, or a value to return.
+pub(crate) enum Chosen {
+    First,
+    Second,
+    Return(Box<Expr>),
+}
+
+pub(crate) fn policy(name: &str, value: Expr, words: [&str; 2]) -> Result<Chosen, Error> {
+    let word = word(&value);
+    match value {
+        Expr::Return(ExprReturn {
+            expr: Some(value), ..
+        }) => return Ok(Chosen::Return(value)),
+        _ if word.as_deref() == Some(words[0]) => return Ok(Chosen::First),
+        _ if word.as_deref() == Some(words[1]) => return Ok(Chosen::Second),
+        _ => {}
+    }
+    let rule = format!(
+        "`{name}` is `{}`, `{}` or `return EXPR`",
+        words[0], words[1]
+    );
+    let message = match &value {
+        Expr::Return(_) => {
+            format!("`return` is followed by the value to give back, such as `return ()`\n{rule}")
+        }
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => {
+            let text = text.value();
+            match nearest(&text, words) {
+                Some(word) => format!("write `{name} = {word}`, without quotes\n{rule}"),
+                None if text.starts_with("return ") => {
+                    format!("write `{name} = {text}`, without quotes\n{rule}")
+                }
+                None => rule,
+            }
+        }
+        Expr::Call(call) if is(&call.func, "wait") => {
+            let time = call.args.to_token_stream();
+            format!(
+                "waiting is an argument of its own: write `wait = {time}`, and what follows after \
+                 that time as `{name}`\n{rule}"
+            )
+        }
+        _ => match word.as_deref().and_then(|word| nearest(word, words)) {
+            Some(word) => format!("did you mean `{name} = {word}`?\n{rule}"),
+            // An outcome that is no word of another argument either is a value.
+            None if is_value(&value) => {
+                let value = value.to_token_stream();
+                format!("a value is given back by `return`: `{name} = return {value}`\n{rule}")
+            }
+            None => {
+                let value = value.to_token_stream();
+                format!("there is no `{name} = {value}`\n{rule}")
+            }
+        },
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+/// The last name of a path, and keywords that are a word here.
+fn word(value: &Expr) -> Option<String> {
+    match value {
+        Expr::Path(path) => Some(path.path.segments.last()?.ident.to_string()),
+        Expr::Continue(word) if word.label.is_none() => Some("continue".into()),
+        _ => None,
+    }
+}
+
+fn is(value: &Expr, name: &str) -> bool {
+    matches!(value, Expr::Path(path) if path.path.is_ident(name))
+}
+
+fn is_value(value: &Expr) -> bool {
+    match value {
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| last.ident.to_string().starts_with(char::is_uppercase)),
+        Expr::Continue(_) | Expr::Break(_) | Expr::Assign(_) => false,
+        _ => true,
+    }
+}
+
+pub(crate) fn flag(name: &str, value: &Expr) -> Result<bool, Error> {
+    let rule = format!("`{name}` is `true` or `false`");
+    let written = match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Bool(value),
+            ..
+        }) => return Ok(value.value),
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => text.value(),
+        other => other.to_token_stream().to_string(),
+    };
+    let quotes = if matches!(
+        value,
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(_),
+            ..
+        })
+    ) {
+        ", without quotes"
+    } else {
+        ""
+    };
+    let likely = match &*written.to_lowercase() {
+        "true" | "yes" | "on" | "1" => format!("write `{name} = true`{quotes}\n"),
+        "false" | "no" | "off" | "0" => format!("write `{name} = false`{quotes}\n"),
+        _ => String::new(),
+    };
+    Err(Error::new_spanned(value, likely + &rule))
+}
+
+pub(crate) fn bind(value: &Expr) -> Result<Ident, Error> {
+    let rule = "`bind` is a name for the `&Lease` inside the body, such as `bind = lease`";
+    let message = match value {
+        Expr::Path(path) => match path.path.get_ident() {
+            Some(name) if name != "self" && name != "Self" => return Ok(name.clone()),
+            _ => rule.to_owned(),
+        },
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => match syn::parse_str::<Ident>(&text.value()) {
+            Ok(name) => format!("write `bind = {name}`, without quotes\n{rule}"),
+            Err(_) => rule.to_owned(),
+        },
+        Expr::Infer(_) => format!("leave `bind` out where the lease is not used\n{rule}"),
+        Expr::Reference(inner) => {
+            let name = inner.expr.to_token_stream();
+            format!("write `bind = {name}`\n{rule}")
+        }
+        _ => rule.to_owned(),
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+pub(crate) fn client(value: Expr) -> Result<Expr, Error> {
+    if let Expr::Lit(_) = &value {
+        return Err(Error::new_spanned(
+            value,
+            "`client` is an expression of type `Client`, such as `client = self.locks`\na URL is \
+             given to `Client::connect`, once for the whole program",
+        ));
+    }
+    Ok(value)
+}
+
+pub(crate) fn krate(value: &Expr) -> Result<Path, Error> {
+    let rule = "`crate` is the whole path to lockattr, such as `crate = ::my_locks` or \
+                `crate = crate::prelude::lockattr`";
+    let message = match value {
+        Expr::Path(expr) if expr.qself.is_none() => {
+            let path = &expr.path;
+            let first = path.segments.first().map(|first| first.ident.to_string());
+            let whole = path.leading_colon.is_some()
+                || matches!(
+                    first.as_deref(),
+                    Some("crate" | "self" | "super" | "$crate")
+                );
+            if whole {
+                return Ok(path.clone());
+            }
+            let written = path.to_token_stream().to_string().replace(' ', "");
+            format!(
+                "this path means another thing in each module: write `crate = ::{written}` for a \
+                 dependency, or `crate = crate::{written}` for a module of this crate"
+            )
+        }
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => {
+            format!("write `crate = {}`, without quotes\n{rule}", text.value())
+        }
+        _ => rule.to_owned(),
+    };
+    Err(Error::new_spanned(value, message))
+}
