@@ -1,0 +1,28 @@
+//! Unsafe functions, whose callers promise something about the arguments.
+
+use lockattr::{Client, Error, distributed_lock};
+
+#[distributed_lock(key = "unsafe:<id>")]
+async unsafe fn unsafe_async(id: u8, list: &[u8]) -> Result<u8, Error> {
+    tokio::task::yield_now().await;
+    // In this edition the body of an unsafe function is an unsafe block.
+    Ok(*list.get_unchecked(usize::from(id)))
+}
+
+#[distributed_lock(key = "unsafe-extern:<id>")]
+#[allow(improper_ctypes_definitions)]
+async unsafe extern "C" fn unsafe_extern(mut id: u8) -> Result<u8, Error> {
+    id += 1;
+    Ok(id)
+}
+
+#[tokio::test]
+async fn unsafe_functions() {
+    let locks = Client::connect("memory:").await.unwrap();
+    // SAFETY: one is an index of the list.
+    let call = unsafe { unsafe_async(1, &[7, 8]) };
+    assert_eq!(locks.scope(call).await.unwrap(), 8);
+    // SAFETY: the function asks for nothing.
+    let call = unsafe { unsafe_extern(1) };
+    assert_eq!(locks.scope(call).await.unwrap(), 2);
+}

@@ -1,0 +1,49 @@
+//! A long run of random faults: `tests/soak [MINUTES]`, with `LOCKATTR_SEED` to repeat one.
+
+use std::process::{self, ExitCode};
+use std::time::Duration;
+use std::{env, fs};
+
+use tests::chaos::{self, Plan};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().skip(1).collect();
+    // It is its own worker, so that nothing else has to be built.
+    if words.len() > 1 {
+        tests::roles::play();
+        return ExitCode::SUCCESS;
+    }
+    let minutes = match words.first().map(|word| word.parse::<u64>()) {
+        None => 5,
+        Some(Ok(minutes)) => minutes,
+        Some(Err(_)) => {
+            eprintln!("usage: soak [MINUTES]");
+            return ExitCode::FAILURE;
+        }
+    };
+    let plan = Plan {
+        length: Duration::from_secs(60 * minutes),
+        workers: 4,
+        keys: 4,
+        program: env::current_exe().ok(),
+        ..Plan::short()
+    };
+    let report = chaos::run(&plan);
+    println!("{report}");
+    for violation in &report.verdict.violations {
+        println!("  {violation}");
+    }
+    if report.verdict.violations.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    let path = env::temp_dir().join(format!("soak-{}.txt", process::id()));
+    let lines: Vec<String> = report
+        .entries
+        .iter()
+        .map(|entry| format!("{entry:?}"))
+        .collect();
+    if fs::write(&path, lines.join("\n")).is_ok() {
+        println!("the whole record: {}", path.display());
+    }
+    ExitCode::FAILURE
+}

@@ -1,0 +1,31 @@
+//! What the tests of `lockattr` stand on: real servers, real processes, connections that can be
+//! hurt, and a record that several processes write and a referee reads.
+//!
+//! Everything in here ends what it started when it is dropped, also while a test panics, and waits
+//! for conditions instead of for a while.
+
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "a harness panics when the machine does not play along: the test has failed then"
+)]
+#![allow(
+    clippy::must_use_candidate,
+    reason = "tests call for the effect as often as for the answer"
+)]
+
+pub mod chaos;
+pub mod fake;
+pub mod log;
+pub mod process;
+pub mod proxy;
+pub mod record;
+pub mod referee;
+pub mod roles;
+pub mod seed;
+pub mod server;
+#[cfg(feature = "tls")]
+pub mod tls;
+pub mod wait;
+pub mod worker;
+
+mod scratch;

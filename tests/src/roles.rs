@@ -1,0 +1,268 @@
+//! What worker processes do: each role is a small program around the attribute.
+//!
+//! A role's process is called as `ROLE URL RECORD WORDS…`, prints a line for what its test waits
+//! for, and ends when its standard input does.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::process::exit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+use std::{env, fs, io, thread};
+
+use lockattr::{Client, Error, distributed_lock};
+use tokio::time::sleep;
+
+use crate::record::{self, Event, Pen};
+use crate::seed::Random;
+
+static PEN: OnceLock<Pen> = OnceLock::new();
+
+/// Plays the role that the arguments name, if they name one.
+pub fn play() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let [role, url, record, words @ ..] = &words[..] else {
+        panic!("usage: worker ROLE URL RECORD WORDS…");
+    };
+    let orders = orders();
+    PEN.get_or_init(|| Pen::open(Path::new(record)));
+    let number = |at: usize| -> u64 { words[at].parse().expect("a number") };
+    let millis = |at: usize| Duration::from_millis(number(at));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let client = Client::connect(url).await.expect("the server answers");
+        client.install().expect("the first in this process");
+        match role.as_str() {
+            "sync" => sync(number(0), number(1), &orders).await,
+            "hold" => hold(number(0), millis(1), millis(2)).await,
+            "chaos" => chaos(number(0), number(1), millis(2), &orders).await,
+            "flat" => flat(&client).await,
+            other => panic!("no such role: {other}"),
+        }
+        say("stats", &client.stats());
+    });
+}
+
+/// Every user in every round, all users of a round at once.
+async fn sync(users: u64, rounds: u64, orders: &Receiver<String>) {
+    say("ready", &"");
+    orders.recv().expect("the word to go");
+    for _ in 0..rounds {
+        let tasks: Vec<_> = (0..users)
+            .map(|user| {
+                tokio::spawn(async move {
+                    let call = begin(&format!("sync:{user}"));
+                    let ran = sync_user(user, call).await;
+                    call.end(if ran.is_some() { "done" } else { "busy" });
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+    }
+}
+
+#[distributed_lock(key = "sync:<user_id>", ttl = "30s", on_busy = skip)]
+async fn sync_user(user_id: u64, call: Call) -> Option<()> {
+    let key = format!("sync:{user_id}");
+    call.tell(Event::Enter, &key);
+    sleep(Duration::from_millis(5)).await;
+    call.tell(Event::Leave, &key);
+    Some(())
+}
+
+/// One call that holds a key for a time.
+async fn hold(user_id: u64, ttl: Duration, length: Duration) {
+    let call = begin(&format!("sync:{user_id}"));
+    let result = held(user_id, ttl, length, call).await;
+    call.end(outcome(&result));
+    say("outcome", &result);
+}
+
+#[distributed_lock(key = "sync:<user_id>", ttl = ttl, on_busy = error)]
+async fn held(user_id: u64, ttl: Duration, length: Duration, call: Call) -> Result<(), Error> {
+    let key = format!("sync:{user_id}");
+    call.tell(Event::Enter, &key);
+    say("entered", &key);
+    beat(&key, length, call).await;
+    call.tell(Event::Leave, &key);
+    Ok(())
+}
+
+/// Says by how many kilobytes this process grows while it locks keys that it never sees again.
+async fn flat(redis: &Client) {
+    let memory = Client::connect("memory:").await.expect("always there");
+    let work = async |from: u64| {
+        for key in from..from + 2_000 {
+            touch(redis, key).await.expect("a free key");
+        }
+        for key in from..from + 40_000 {
+            touch(&memory, key).await.expect("a free key");
+        }
+    };
+    work(0).await;
+    let before = resident();
+    work(1_000_000).await;
+    work(2_000_000).await;
+    say("grown", &resident().saturating_sub(before));
+}
+
+#[distributed_lock(key = "flat:<key>", client = locks)]
+async fn touch(locks: &Client, key: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Kilobytes that this process really uses.
+fn resident() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").expect("it is running");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number
+        .and_then(|number| number.parse().ok())
+        .expect("a number")
+}
+
+/// Calls without a pause, of all lengths, on a few keys, until the word to stop.
+async fn chaos(seed: u64, keys: u64, ttl: Duration, orders: &Receiver<String>) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    say("ready", &"");
+    let tasks: Vec<_> = (0..4)
+        .map(|task| {
+            let mut random = Random::new(seed ^ (task << 32));
+            tokio::spawn(async move {
+                while !STOP.load(Ordering::Relaxed) {
+                    one_call(&mut random, keys, ttl).await;
+                }
+            })
+        })
+        .collect();
+    // The reading thread of `orders` wakes nobody here; look now and then.
+    while orders.try_recv().is_err() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    STOP.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    say("finished", &"");
+}
+
+async fn one_call(random: &mut Random, keys: u64, ttl: Duration) {
+    let longest = u64::try_from(ttl.as_millis()).expect("a short ttl");
+    let key = random.below(keys);
+    let wait = random.millis(0, longest);
+    // Most are short; some outlive their ttl twice and need their renewals.
+    let length = if random.below(8) == 0 {
+        random.millis(0, 2 * longest)
+    } else {
+        random.millis(0, longest / 8)
+    };
+    let draws = random.below(2) == 0;
+    let dropped = random.below(10) == 0;
+    let call = begin(&format!("chaos:{key}"));
+    let working = work(key, ttl, wait, length, draws, call);
+    if dropped {
+        let patience = random.millis(0, longest);
+        match tokio::time::timeout(patience, working).await {
+            Ok(result) => call.end(outcome(&result)),
+            Err(_) => call.end("failed"),
+        }
+    } else {
+        let ended = outcome(&working.await);
+        call.end(ended);
+        if ended == "unavailable" {
+            // An outage is answered at once, mostly; there is no need to fill the record with it.
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[distributed_lock(key = "chaos:<key>", ttl = ttl, wait = wait, on_busy = error, bind = lease)]
+async fn work(
+    key: u64,
+    ttl: Duration,
+    wait: Duration,
+    length: Duration,
+    draws: bool,
+    call: Call,
+) -> Result<(), Error> {
+    let at = record::now();
+    let key = format!("chaos:{key}");
+    call.tell_at(at, Event::Enter, &key, lease.owner());
+    if draws && let Ok(token) = lease.token().await {
+        call.tell_at(record::now(), Event::Token, &key, &token.to_string());
+    }
+    beat(&key, length, call).await;
+    call.tell(Event::Leave, &key);
+    Ok(())
+}
+
+/// Works for a time, writing down every poll.
+async fn beat(key: &str, length: Duration, call: Call) {
+    let start = Instant::now();
+    while start.elapsed() < length {
+        sleep(Duration::from_millis(10)).await;
+        call.tell(Event::Beat, key);
+    }
+}
+
+/// The number of a call in this process.
+#[derive(Debug, Clone, Copy)]
+struct Call(u64);
+
+fn begin(key: &str) -> Call {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let call = Call(NEXT.fetch_add(1, Ordering::Relaxed));
+    call.tell(Event::Call, key);
+    call
+}
+
+impl Call {
+    /// Takes the time first: a process may be frozen between that and the writing.
+    fn tell(self, event: Event, key: &str) {
+        self.tell_at(record::now(), event, key, "");
+    }
+
+    fn tell_at(self, at: Duration, event: Event, key: &str, note: &str) {
+        let pen = PEN.get().expect("set before any role begins");
+        pen.write_at(at, self.0, event, key, note);
+    }
+
+    fn end(self, outcome: &str) {
+        self.tell_at(record::now(), Event::Outcome, "-", outcome);
+    }
+}
+
+/// The word that the referee knows for a result.
+fn outcome(result: &Result<(), Error>) -> &'static str {
+    match result {
+        Ok(()) => "done",
+        Err(Error::Busy { .. }) => "busy",
+        Err(Error::Unavailable { .. }) => "unavailable",
+        Err(Error::Lost { .. }) => "lost",
+        Err(_) => "undocumented",
+    }
+}
+
+fn say(what: &str, value: &impl Debug) {
+    println!("{what} {value:?}");
+}
+
+/// The lines of standard input; its end is the process's.
+fn orders() -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            drop(sender.send(line));
+        }
+        exit(3);
+    });
+    receiver
+}

@@ -1,0 +1,28 @@
+//! Everything that needs a Redis, one topic a file; `README.md` says what each proves.
+//!
+//! Nothing in this program installs a client: each test has a server and a client of its own.
+
+#![allow(missing_docs, reason = "the names of tests say what they show")]
+
+mod support;
+
+mod acquire;
+mod events;
+mod faults;
+mod harness;
+mod hostile;
+mod keys;
+mod lifetimes;
+mod memory;
+mod nonsense;
+mod outage;
+mod processes;
+mod referee;
+mod release;
+mod renewal;
+mod rights;
+mod secrets;
+mod simulated;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;

@@ -1,0 +1,16 @@
+//! Workers, random faults, and a referee: a short run of what `tests/soak` does for hours.
+
+use std::time::Duration;
+
+use tests::chaos::{self, Plan};
+
+#[test]
+fn a_short_run_with_random_faults_breaks_no_rule() {
+    let report = chaos::run(&Plan::short());
+    println!("{report}");
+    report.verdict.assert_clean();
+    let done = report.verdict.outcomes.get("done").copied().unwrap_or(0);
+    assert!(done > 100, "{report}");
+    assert!(report.faults.values().sum::<usize>() > 3, "{report}");
+    assert!(report.took < Duration::from_secs(90), "{report}");
+}

@@ -1,0 +1,236 @@
+//! What a client may do, found out when it connects; and the ways to say where and as whom.
+
+use std::time::Duration;
+
+use lockattr::{Client, Error};
+use tests::server::Server;
+use tests::wait;
+
+use crate::support::{client, job, nap, pair, timed};
+
+const README: &str = include_str!("../../../README.md");
+
+/// What the README says that a user needs.
+fn least() -> String {
+    let line = README
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER"))
+        .expect("documented");
+    let rights = line.split(' ').filter(|word| word.starts_with(['~', '+']));
+    rights.collect::<Vec<_>>().join(" ")
+}
+
+fn user(server: &Server, rights: &str) -> String {
+    let _: () = server.ask(&format!(
+        "ACL SETUSER worker reset on >pw resetchannels -@all {rights}"
+    ));
+    server.url_as("worker", "pw")
+}
+
+async fn whole_cycle(locks: &Client, server: &Server) {
+    let lease = locks
+        .lock("sync:42")
+        .ttl(Duration::from_millis(600))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(matches!(
+        locks.lock("sync:42").acquire().await,
+        Err(Error::Busy { .. })
+    ));
+    lease.token().await.unwrap();
+    wait::until("a renewal", || locks.stats().renewed > 0).await;
+    lease.extend(Duration::from_secs(5)).await.unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(server.get("lock:sync:42"), None);
+    assert_eq!(locks.stats().renewal_failed, 0);
+}
+
+#[tokio::test]
+async fn field_21_the_least_rights_are_enough_for_the_whole_cycle() {
+    let server = Server::start();
+    let url = user(&server, &least());
+    let locks = Client::connect(&url).await.unwrap();
+    whole_cycle(&locks, &server).await;
+    // Also where the scripts have to be sent again.
+    let _: () = server.ask("SCRIPT FLUSH");
+    whole_cycle(&locks, &server).await;
+    // It asked for nothing that it was refused.
+    let denied: Vec<redis::Value> = server.ask("ACL LOG");
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+#[tokio::test]
+async fn field_21_each_missing_right_is_named_when_connecting() {
+    let server = Server::start();
+    let least = least();
+    let words: Vec<&str> = least
+        .split(' ')
+        .filter(|word| word.starts_with('+'))
+        .collect();
+    for missing in words {
+        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
+        let url = user(&server, &rights.join(" "));
+        let Err(error) = Client::connect(&url).await else {
+            panic!("nobody missed {missing}")
+        };
+        assert!(
+            matches!(error, Error::Unavailable { .. }),
+            "{missing}: {error:?}"
+        );
+        let text = error.to_string().to_lowercase();
+        // Of what a script may not do, older servers do not say the name.
+        let unnamed = text.contains("can't run this command")
+            && !["+set", "+evalsha", "+eval"].contains(&missing);
+        assert!(
+            unnamed || text.contains(&format!("'{}'", &missing[1..])),
+            "{missing}: {text}"
+        );
+        // The next one starts from nothing, without scripts that this one loaded.
+        let _: () = server.ask("FLUSHALL");
+        let _: () = server.ask("SCRIPT FLUSH");
+    }
+}
+
+#[tokio::test]
+async fn field_21_a_user_without_eval_is_refused_before_a_body_runs() {
+    let server = Server::start();
+    let url = user(&server, "~* +set +get +del +pexpire");
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().to_lowercase().contains("eval"), "{error}");
+    assert_eq!(server.keys(), [""; 0], "the throw-away key was left behind");
+}
+
+#[tokio::test]
+async fn a_user_without_the_prefix_is_refused_when_connecting() {
+    let server = Server::start();
+    let url = user(&server, "~other:* +@all");
+    let error = Client::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("NOPERM"), "{error}");
+    let mine = Client::builder()
+        .prefix("other:")
+        .connect(&url)
+        .await
+        .unwrap();
+    job(&mine, 42, async {}).await.unwrap();
+    assert_eq!(server.size(), 0);
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_when_connecting() {
+    let server = Server::start();
+    let replica = server.replica();
+    let error = Client::connect(replica.url()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("READONLY"), "{error}");
+}
+
+#[tokio::test]
+async fn connecting_leaves_nothing_behind() {
+    let (server, _locks) = pair().await;
+    assert_eq!(server.keys(), [""; 0]);
+    let lazy = Client::builder().connect_lazily(server.url()).unwrap();
+    assert_eq!(job(&lazy, 42, async {}).await.unwrap(), Some(()));
+    assert_eq!(server.keys(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_url_names_socket_database_user_and_password() {
+    let server = Server::with(&["--requirepass", "mainpass"]);
+    let _: () = server
+        .words(&["ACL", "SETUSER", "ann", "on", ">p@ss:w/rd", "~*", "+@all"])
+        .unwrap();
+    let (port, socket) = (server.address().port(), server.socket_url());
+    let urls = [
+        (format!("redis://:mainpass@127.0.0.1:{port}"), "default", 0),
+        (
+            format!("redis://:mainpass@127.0.0.1:{port}/3"),
+            "default",
+            3,
+        ),
+        (
+            format!("redis://ann:p%40ss%3Aw%2Frd@127.0.0.1:{port}/4"),
+            "ann",
+            4,
+        ),
+        (format!("{socket}?pass=mainpass"), "default", 0),
+        (
+            format!("{socket}?db=5&user=ann&pass=p%40ss%3Aw%2Frd"),
+            "ann",
+            5,
+        ),
+    ];
+    for (url, user, database) in urls {
+        let locks = Client::connect(&url)
+            .await
+            .unwrap_or_else(|error| panic!("{url}: {error}"));
+        let value = timed(&locks, 42, Duration::from_millis(900), async {
+            let list: String = server.ask("CLIENT LIST");
+            let mine = format!("user={user} ");
+            assert!(
+                list.lines()
+                    .any(|line| line.contains(&mine) && line.contains(" db=")),
+                "{list}"
+            );
+            let space = server.info("keyspace");
+            assert!(
+                space.contains_key(&format!("db{database}")),
+                "{url}: {space:?}"
+            );
+            nap(1_200).await;
+            7
+        });
+        assert_eq!(value.await.unwrap(), 7);
+        assert!(server.info("keyspace").is_empty(), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_may_ask_for_the_newer_protocol() {
+    let server = Server::start();
+    let locks = Client::connect(format!("{}?protocol=resp3", server.url()))
+        .await
+        .unwrap();
+    whole_cycle(&locks, &server).await;
+    assert_eq!(job(&locks, 42, async {}).await.unwrap(), Some(()));
+    let _: () = server.ask("HSET lock:sync:42 f v");
+    let foreign = job(&locks, 42, async {}).await.unwrap_err();
+    assert!(matches!(foreign, Error::Foreign { .. }), "{foreign:?}");
+}
+
+#[tokio::test]
+async fn databases_and_prefixes_keep_locks_apart() {
+    let server = Server::start();
+    let (zero, one) = (
+        client(&server).await,
+        Client::connect(&format!("{}1", server.url()))
+            .await
+            .unwrap(),
+    );
+    let mine = Client::builder()
+        .prefix("mine:")
+        .connect(server.url())
+        .await
+        .unwrap();
+    let first = zero.lock("sync:42").acquire().await.unwrap();
+    let second = one.lock("sync:42").acquire().await.unwrap();
+    let third = mine.lock("sync:42").acquire().await.unwrap();
+    assert!(zero.lock("sync:42").acquire().await.is_err());
+    for lease in [first, second, third] {
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_name_is_seen_in_the_servers_list() {
+    let server = Server::start();
+    let locks = Client::builder()
+        .name("billing-jobs")
+        .connect(server.url())
+        .await
+        .unwrap();
+    job(&locks, 42, async {}).await.unwrap();
+    let list: String = server.ask("CLIENT LIST");
+    assert!(list.contains("name=billing-jobs"), "{list}");
+}

@@ -1,0 +1,109 @@
+//! Encrypted connections: the server's certificate is verified, always.
+
+use std::time::Duration;
+
+use lockattr::{Client, Error};
+use tests::tls::Authority;
+
+use crate::support::{job, nap, timed};
+
+fn refused(client: Result<Client, Error>, word: &str) {
+    let error = client.expect_err("verified");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().to_lowercase().contains(word), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_of_a_known_authority_works() {
+    let authority = Authority::new();
+    let (server, url) = authority.server("127.0.0.1");
+    let locks = Client::builder()
+        .root_certificates(authority.pem())
+        .connect(&url)
+        .await
+        .unwrap();
+    timed(&locks, 42, Duration::from_millis(600), async {
+        nap(900).await;
+        assert!(server.get("lock:sync:42").is_some());
+    })
+    .await
+    .unwrap();
+    // Also the next connection.
+    assert!(server.drop_clients() > 0);
+    job(&locks, 42, async {}).await.unwrap();
+    assert_eq!(server.size(), 0);
+}
+
+#[tokio::test]
+async fn a_server_of_an_unknown_authority_is_refused() {
+    let (known, unknown) = (Authority::new(), Authority::new());
+    let (_server, url) = unknown.server("127.0.0.1");
+    // By the machine's authorities, and by another of ours.
+    refused(Client::connect(&url).await, "certificate");
+    let builder = Client::builder().root_certificates(known.pem());
+    refused(builder.connect(&url).await, "certificate");
+}
+
+#[tokio::test]
+async fn a_server_with_the_name_of_another_is_refused() {
+    let authority = Authority::new();
+    let (_server, url) = authority.server("other.example");
+    let builder = Client::builder().root_certificates(authority.pem());
+    refused(builder.connect(&url).await, "certificate");
+}
+
+#[tokio::test]
+async fn a_url_cannot_switch_verification_off_unnoticed() {
+    let authority = Authority::new();
+    let (server, url) = authority.server("127.0.0.1");
+    let error = Client::connect(format!("{url}#insecure"))
+        .await
+        .expect_err("verified");
+    assert!(
+        matches!(error, Error::Config(_) | Error::Unavailable { .. }),
+        "{error:?}"
+    );
+    assert_eq!(server.commands().of("set"), 0);
+}
+
+#[tokio::test]
+async fn plain_and_encrypted_do_not_meet() {
+    let authority = Authority::new();
+    let (server, url) = authority.server("127.0.0.1");
+    // Plain words to the encrypted port, and encrypted ones to the plain port.
+    let plain = url.replace("rediss://", "redis://");
+    assert!(matches!(
+        Client::connect(&plain).await,
+        Err(Error::Unavailable { .. })
+    ));
+    let encrypted = server.url().replace("redis://", "rediss://");
+    let builder = Client::builder().root_certificates(authority.pem());
+    assert!(matches!(
+        builder.connect(&encrypted).await,
+        Err(Error::Unavailable { .. })
+    ));
+}
+
+#[tokio::test]
+async fn certificates_that_are_none_are_refused() {
+    for pem in [
+        "",
+        "nonsense",
+        "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ] {
+        let lazy = Client::builder()
+            .root_certificates(pem)
+            .connect_lazily("rediss://127.0.0.1:1/");
+        match lazy {
+            Err(Error::Config(_)) => {}
+            // An empty list trusts nobody, which is found when connecting.
+            other => {
+                let error = other.unwrap().lock("a").acquire().await.unwrap_err();
+                assert!(
+                    matches!(error, Error::Unavailable { .. }),
+                    "{pem:?}: {error:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The bytes on the wire, which two releases of an application must agree on, and how many there
+//! are.
+
+use std::fs;
+use std::time::Duration;
+
+use lockattr::{Client, Error};
+use tests::server::{Commands, Monitor, Seen, Server};
+use tests::wait;
+
+use crate::support::{client, job, nap, pair};
+
+/// What clients sent, without the harness's own questions.
+fn sent(monitor: &mut Monitor) -> Vec<Vec<String>> {
+    let by_clients = monitor
+        .seen()
+        .into_iter()
+        .filter(|seen: &Seen| !seen.by_script);
+    by_clients
+        .map(|seen| seen.words)
+        .filter(|words| {
+            !["INFO", "GET", "PTTL", "DBSIZE", "TYPE", "KEYS"].contains(&words[0].as_str())
+        })
+        .collect()
+}
+
+fn used(server: &Server, before: &Commands) -> (u64, u64, u64) {
+    let used = server.commands().since(before);
+    (used.of("set"), used.of("evalsha"), used.total())
+}
+
+#[tokio::test]
+async fn an_uncontended_call_is_one_set_and_one_evalsha() {
+    let (server, locks) = pair().await;
+    // The first call may load what the connection has not seen.
+    assert_eq!(job(&locks, 1, async {}).await.unwrap(), Some(()));
+    let mut monitor = server.monitor();
+    let before = server.commands();
+    for user in 0..10 {
+        assert_eq!(job(&locks, user, async {}).await.unwrap(), Some(()));
+    }
+    // A script's own GET and DEL are counted by the server too, hence the names.
+    let (set, evalsha, _) = used(&server, &before);
+    assert_eq!((set, evalsha), (10, 10));
+    let words = sent(&mut monitor);
+    let names: Vec<&str> = words.iter().map(|words| words[0].as_str()).collect();
+    assert_eq!(names, ["SET", "EVALSHA"].repeat(10));
+}
+
+#[tokio::test]
+async fn the_lock_is_one_string_with_an_owner_and_an_expiry() {
+    let (server, locks) = pair().await;
+    let mut monitor = server.monitor();
+    let value = job(&locks, 42, async {
+        assert_eq!(server.keys(), ["lock:sync:42"]);
+        assert_eq!(server.ask::<String>("TYPE lock:sync:42"), "string");
+        let ttl = server.pttl("lock:sync:42");
+        assert!((1_000..=2_000).contains(&ttl), "{ttl}");
+        server.get("lock:sync:42").unwrap()
+    });
+    let owner = value.await.unwrap().unwrap();
+    assert_eq!(server.size(), 0);
+
+    // {uuid v4, simple form}@{host}:{pid}
+    let (id, place) = owner.split_once('@').unwrap();
+    let parsed = uuid::Uuid::try_parse(id).unwrap();
+    assert_eq!(parsed.get_version_num(), 4);
+    assert_eq!(parsed.simple().to_string(), id);
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    assert_eq!(place, format!("{}:{}", host.trim(), std::process::id()));
+
+    let sent = sent(&mut monitor);
+    assert_eq!(sent[0][..3], ["SET", "lock:sync:42", &owner]);
+    let mut options = sent[0][3..].to_vec();
+    options.sort();
+    assert_eq!(options, ["2000", "NX", "PX"]);
+    assert_eq!(sent[1][0], "EVALSHA");
+    assert_eq!(sent[1][2..], ["1", "lock:sync:42", &owner]);
+    assert_eq!(sent.len(), 2);
+}
+
+#[tokio::test]
+async fn each_acquisition_is_another_owner() {
+    let (server, locks) = pair().await;
+    let mut owners = Vec::new();
+    for _ in 0..20 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        owners.push(lease.owner().to_owned());
+        lease.release().await.unwrap();
+    }
+    owners.sort();
+    owners.dedup();
+    assert_eq!(owners.len(), 20);
+}
+
+#[tokio::test]
+async fn the_prefix_is_put_before_every_key_once() {
+    let server = Server::start();
+    let plain = client(&server).await;
+    let lease = plain.lock("lock:a").acquire().await.unwrap();
+    assert_eq!(server.keys(), ["lock:lock:a"]);
+    assert_eq!(lease.key(), "lock:a");
+    lease.release().await.unwrap();
+
+    let mine = Client::builder()
+        .prefix("app:locks:")
+        .connect(server.url())
+        .await
+        .unwrap();
+    let lease = mine.lock("a").acquire().await.unwrap();
+    lease.token().await.unwrap();
+    assert_eq!(
+        server.keys(),
+        ["app:locks:a", "app:locks:token:{app:locks:a}"]
+    );
+    assert_eq!(lease.key(), "a");
+    let error = mine.lock("a").acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Busy { key, .. } if key == "a"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_token_counter_is_in_the_locks_own_slot_and_expires() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    assert_eq!(server.keys(), ["lock:sync:42"]);
+    let token = lease.token().await.unwrap();
+    let counter = "lock:token:{lock:sync:42}";
+    assert_eq!(server.keys(), ["lock:sync:42", counter]);
+    assert_eq!(server.get(counter), Some(token.to_string()));
+    assert!(server.pttl(counter) > 0, "{}", server.pttl(counter));
+    // A server in cluster mode knows what goes where.
+    let cluster = Server::with(&["--cluster-enabled", "yes"]);
+    let slot = |key: &str| cluster.ask::<u64>(&format!("CLUSTER KEYSLOT {key}"));
+    assert_eq!(slot(counter), slot("lock:sync:42"));
+    lease.release().await.unwrap();
+    assert_eq!(server.keys(), [counter]);
+}
+
+#[tokio::test]
+async fn a_token_is_drawn_once_and_only_by_those_who_ask() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let first = lease.token().await.unwrap();
+    let before = server.commands();
+    assert_eq!(lease.token().await.unwrap(), first);
+    assert_eq!(used(&server, &before), (0, 0, 0));
+    lease.release().await.unwrap();
+
+    let mut last = first;
+    for _ in 0..5 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let token = lease.token().await.unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        lease.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tokens_grow_across_a_restart_that_forgets_and_a_clock_that_lags() {
+    let (server, locks) = pair().await;
+    let token = async || {
+        let lease = locks.lock("sync:42").acquire().await?;
+        let token = lease.token().await?;
+        lease.release().await?;
+        Ok::<u64, Error>(token)
+    };
+    let first = token().await.unwrap();
+    // The larger of the store's clock in microseconds and the last token + 1.
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    let now = u64::try_from(now.as_micros()).unwrap();
+    assert!(first.abs_diff(now) < 60_000_000, "{first} at {now}");
+
+    server.restart();
+    assert_eq!(server.size(), 0);
+    let second = token().await.unwrap();
+    assert!(second > first);
+
+    // A counter from a server whose clock was ahead by an hour.
+    let ahead = now + 3_600_000_000;
+    let _: () = server.ask(&format!("SET lock:token:{{lock:sync:42}} {ahead} PX 60000"));
+    assert_eq!(token().await.unwrap(), ahead + 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_another_release_wrote_is_respected_and_named() {
+    let (server, locks) = pair().await;
+    let theirs = "0123456789abcdef0123456789abcdef@web-7.example:4711";
+    let _: () = server.ask(&format!("SET lock:sync:42 {theirs} PX 60000"));
+    assert_eq!(job(&locks, 42, async {}).await.unwrap(), None);
+    let error = locks.lock("sync:42").acquire().await.unwrap_err();
+    let Error::Busy {
+        key,
+        holder,
+        remaining,
+    } = &error
+    else {
+        panic!("{error:?}")
+    };
+    assert_eq!(
+        (key.as_str(), holder.as_str()),
+        ("sync:42", "web-7.example:4711")
+    );
+    assert!(*remaining > Duration::from_secs(30) && *remaining <= Duration::from_secs(60));
+    // Whoever reads a log must not be able to release with it.
+    for text in [error.to_string(), format!("{error:?}")] {
+        assert!(text.contains("web-7.example:4711"), "{text}");
+        assert!(!text.contains("0123456789abcdef"), "{text}");
+    }
+    assert_eq!(server.get("lock:sync:42").as_deref(), Some(theirs));
+}
+
+#[tokio::test]
+async fn every_script_is_given_its_keys_as_keys() {
+    let (server, locks) = pair().await;
+    let mut monitor = server.monitor();
+    let lease = locks
+        .lock("sync:42")
+        .ttl(Duration::from_millis(600))
+        .acquire()
+        .await
+        .unwrap();
+    let other = client(&server).await;
+    other.lock("sync:42").acquire().await.unwrap_err();
+    lease.token().await.unwrap();
+    lease.extend(Duration::from_millis(900)).await.unwrap();
+    wait::until("a renewal", || locks.stats().renewed > 0).await;
+    nap(10).await;
+    lease.release().await.unwrap();
+    let scripts: Vec<Vec<String>> = sent(&mut monitor)
+        .into_iter()
+        .filter(|words| words[0].starts_with("EVAL"))
+        .collect();
+    // Refused, token, extend, renewal, release.
+    assert!(scripts.len() >= 4, "{scripts:?}");
+    for words in scripts {
+        let count: usize = words[2].parse().unwrap();
+        let (keys, values) = words[3..].split_at(count);
+        assert!(
+            count > 0 && keys.iter().all(|key| key.starts_with("lock:")),
+            "{words:?}"
+        );
+        assert!(
+            !values.iter().any(|value| value.contains("lock:")),
+            "{words:?}"
+        );
+    }
+}

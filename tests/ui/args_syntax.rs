@@ -1,0 +1,24 @@
+//! Argument lists that are not `name = value`.
+use lockattr::distributed_lock;
+
+#[distributed_lock(key: "a", on_busy = skip)]
+async fn colon() {}
+
+#[distributed_lock(key("b"), on_busy = skip)]
+async fn call() {}
+
+#[distributed_lock(key = "c", on_busy = skip, renew)]
+async fn no_value() {}
+
+#[distributed_lock(key = "d" on_busy = skip)]
+async fn no_comma() {}
+
+#[distributed_lock(key = "e", on_busy =, ttl = "30s")]
+async fn nothing_after_equals() -> Result<(), lockattr::Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "f", on_busy == skip)]
+async fn two_equals() {}
+
+fn main() {}
