@@ -16,6 +16,7 @@
 pub mod chaos;
 pub mod fake;
 pub mod log;
+pub mod monitor;
 pub mod process;
 pub mod proxy;
 pub mod record;

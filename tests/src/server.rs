@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fmt, fs, thread};
 
 use redis::{Connection, ErrorKind, FromRedisValue, RedisError, RedisResult};
 
+use crate::monitor::Monitor;
 use crate::process;
 use crate::scratch::Scratch;
 use crate::wait;
@@ -332,95 +332,11 @@ impl Commands {
     }
 }
 
-/// One command as `MONITOR` shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Whether a script called it, not a client.
-    pub by_script: bool,
-    /// The command and its arguments.
-    pub words: Vec<String>,
-}
-
-/// The commands that a server sees, as they come.
-#[derive(Debug)]
-pub struct Monitor {
-    stream: TcpStream,
-    lines: BufReader<TcpStream>,
-}
-
-impl Monitor {
-    fn open(address: SocketAddr, password: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(address).expect("the server takes a connection");
-        stream
-            .set_read_timeout(Some(START))
-            .expect("a timeout above zero");
-        let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
-        let mut reply = String::new();
-        if let Some(password) = password {
-            writeln!(stream, "AUTH {password}\r").expect("an open socket");
-            lines.read_line(&mut reply).expect("an answer to AUTH");
-        }
-        writeln!(stream, "MONITOR\r").expect("an open socket");
-        reply.clear();
-        lines.read_line(&mut reply).expect("an answer to MONITOR");
-        assert_eq!(reply, "+OK\r\n");
-        Self { stream, lines }
-    }
-
-    /// Everything seen so far. Nothing that ran before the call is missed.
-    pub fn seen(&mut self) -> Vec<Seen> {
-        // An ECHO of our own marks the end of what there is.
-        let mark = format!("mark-{}", fresh_mark());
-        let mut other =
-            TcpStream::connect(self.stream.peer_addr().expect("connected")).expect("open");
-        writeln!(other, "ECHO {mark}\r").expect("an open socket");
-        let mut seen = Vec::new();
-        loop {
-            let mut line = String::new();
-            let length = self
-                .lines
-                .read_line(&mut line)
-                .expect("the monitor goes on");
-            assert!(length > 0, "the monitor ended");
-            let command = parse(&line);
-            if command.words.get(1) == Some(&mark) || line.contains(&mark) {
-                return seen;
-            }
-            seen.push(command);
-        }
-    }
-}
-
-/// `+1700000000.000000 [0 127.0.0.1:1234] "SET" "a b" "c"`, or `[0 lua]` from a script.
-fn parse(line: &str) -> Seen {
-    let by_script = line.contains(" lua] ");
-    let mut words = Vec::new();
-    let mut letters = line.split_once("] ").map_or("", |(_, rest)| rest).chars();
-    while letters.by_ref().any(|letter| letter == '"') {
-        let mut word = String::new();
-        while let Some(letter) = letters.next() {
-            match letter {
-                '"' => break,
-                '\\' => word.extend(letters.next()),
-                other => word.push(other),
-            }
-        }
-        words.push(word);
-    }
-    Seen { by_script, words }
-}
-
-/// A number that no other call in this process has had.
-fn fresh_mark() -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// A connection that can stand in a `Debug` structure.
 struct Line(Connection);
 
-impl std::fmt::Debug for Line {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Line")
     }
 }
@@ -441,7 +357,7 @@ fn connect(port: u16, password: Option<&str>) -> RedisResult<Connection> {
 }
 
 const fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 fn start_somewhere(

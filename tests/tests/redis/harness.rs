@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use redis::ConnectionLike;
 use tests::fake::Fake;
+use tests::monitor::Seen;
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::record::{Entry, Event, Record};
 use tests::referee::{FORGETS, FORGOT, KILL, Rules, judge};
-use tests::server::{Seen, Server};
+use tests::server::Server;
 use tests::wait;
 
 fn connection(url: &str) -> redis::Connection {

@@ -461,6 +461,32 @@ async fn a_late_reply_shortens_the_lease_by_as_much() {
 }
 
 #[tokio::test]
+async fn a_lease_is_never_thought_to_run_longer_than_the_servers_key() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(300)));
+    let lease = locks
+        .lock("sync:42")
+        .ttl(2 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    let start = Instant::now();
+    while start.elapsed() < 4 * SECOND {
+        let (ours, at) = (lease.remaining(), Instant::now());
+        let theirs = u64::try_from(server.pttl("lock:sync:42")).expect("held");
+        // The server was asked a little later, and counts in milliseconds.
+        let theirs = Duration::from_millis(theirs + 5) + at.elapsed();
+        assert!(ours <= theirs, "{ours:?} of {theirs:?}");
+        nap(10).await;
+    }
+    assert!(locks.stats().renewed >= 3, "{:?}", locks.stats());
+    proxy.heal();
+    lease.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lease_is_extended_told_of_its_end_and_given_back() {
     let (server, locks) = pair().await;
     let lease = locks

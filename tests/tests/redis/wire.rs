@@ -5,7 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use lockattr::{Client, Error};
-use tests::server::{Commands, Monitor, Seen, Server};
+use tests::monitor::{Monitor, Seen};
+use tests::server::{Commands, Server};
 use tests::wait;
 
 use crate::support::{client, job, nap, pair};
