@@ -57,7 +57,7 @@ impl<'a> Crew<'a> {
             if self.server.is_shared() {
                 processes(&orders).await
             } else {
-                tasks(&orders).await
+                Box::pin(tasks(&orders)).await
             }
         };
         let ((), skips) = tokio::join!(progress, work);

@@ -1,5 +1,7 @@
 //! The arguments, checked: each against its kind, then against each other.
 
+use std::time::Duration;
+
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, LitStr, Path};
@@ -8,10 +10,10 @@ use crate::duration;
 use crate::faults::Faults;
 use crate::names::{list, nearest};
 use crate::raw::{self, Argument};
-use crate::values::{self, Chosen};
+use crate::values::{self, Chosen, Length, ungrouped};
 
 /// Every argument there is, in the order of the documentation.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 15] = [
     "key",
     "ttl",
     "wait",
@@ -19,13 +21,18 @@ const NAMES: [&str; 10] = [
     "on_unavailable",
     "on_lost",
     "renew",
+    "min_hold",
+    "max_hold",
+    "once",
+    "on_done",
+    "permits",
     "bind",
     "client",
     "crate",
 ];
 
 /// What people call arguments by their meaning, where spelling does not lead to them.
-const MEANINGS: [(&[&str], &str); 8] = [
+const MEANINGS: [(&[&str], &str); 12] = [
     (
         &["timeout", "time_out", "deadline"],
         "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
@@ -57,8 +64,31 @@ const MEANINGS: [(&[&str], &str); 8] = [
         "did you mean `wait`?",
     ),
     (
-        &["name", "id", "lock", "resource", "template"],
+        &["name", "id", "lock", "resource", "template", "keys"],
         "did you mean `key`?",
+    ),
+    (
+        &["lock_at_least_for", "at_least", "cooldown", "min_ttl"],
+        "did you mean `min_hold`?",
+    ),
+    (
+        &["lock_at_most_for", "at_most", "max_ttl", "max_duration"],
+        "did you mean `max_hold`?",
+    ),
+    (
+        &["dedup", "idempotent", "run_once", "unique"],
+        "did you mean `once`?",
+    ),
+    (
+        &[
+            "limit",
+            "slots",
+            "concurrency",
+            "max",
+            "holders",
+            "semaphore",
+        ],
+        "did you mean `permits`?",
     ),
     (
         &[
@@ -103,24 +133,26 @@ const MEANINGS: [(&[&str], &str); 8] = [
 
 /// The arguments of one attribute, as far as they are right.
 pub(crate) struct Args {
-    pub(crate) key: Option<LitStr>,
+    /// One, or several that are taken together.
+    pub(crate) keys: Vec<LitStr>,
     pub(crate) ttl: Option<Length>,
     pub(crate) wait: Option<Length>,
     pub(crate) on_busy: OnBusy,
     pub(crate) on_unavailable: OnUnavailable,
     pub(crate) on_lost: OnLost,
     pub(crate) renew: bool,
+    pub(crate) min_hold: Option<Length>,
+    pub(crate) max_hold: Option<Length>,
+    pub(crate) once: Option<Length>,
+    pub(crate) on_done: OnBusy,
+    /// Of type `u32`.
+    pub(crate) permits: Option<Expr>,
     pub(crate) bind: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) krate: Option<Path>,
 }
 
-pub(crate) enum Length {
-    Millis(u64),
-    /// Of type `Duration`.
-    Expr(Expr),
-}
-
+/// What a call that does not run answers: `on_busy`, `on_done`.
 pub(crate) enum OnBusy {
     Skip,
     Error,
@@ -130,11 +162,14 @@ pub(crate) enum OnBusy {
 pub(crate) enum OnUnavailable {
     Skip,
     Error,
+    Run,
+    Local,
     Return(Box<Expr>),
 }
 
 pub(crate) enum OnLost {
-    Cancel,
+    /// After a grace, where there is one.
+    Cancel(Option<Length>),
     Continue,
     Return(Box<Expr>),
 }
@@ -144,13 +179,18 @@ impl Args {
     /// Output: `Args { key: "sync:<id>", on_busy: Skip }`; every error goes to `faults`
     pub(crate) fn new(tokens: TokenStream, attribute: Span, faults: &mut Faults) -> Self {
         let mut args = Self {
-            key: None,
+            keys: Vec::new(),
             ttl: None,
             wait: None,
             on_busy: OnBusy::Error,
             on_unavailable: OnUnavailable::Error,
-            on_lost: OnLost::Cancel,
+            on_lost: OnLost::Cancel(None),
             renew: true,
+            min_hold: None,
+            max_hold: None,
+            once: None,
+            on_done: OnBusy::Skip,
+            permits: None,
             bind: None,
             client: None,
             krate: None,
@@ -182,46 +222,120 @@ impl Args {
                 "a key is missing: it names what is locked, as in `key = \"sync:<user_id>\"`",
             ));
         }
-        if let (false, OnLost::Continue, Some((_, span))) =
-            (args.renew, &args.on_lost, given("on_lost"))
-        {
-            faults.push(Error::new(
-                *span,
-                "`on_lost = continue` with `renew = false` holds no lock: nobody renews the lease, \
-                 and the body runs on after its end\nleave out one of the two",
-            ));
+        if given("on_done").is_some() && given("once").is_none() {
+            let message = "`on_done` is for `once`: without it no work counts as done";
+            let span = given("on_done").map_or(attribute, |(_, span)| *span);
+            faults.push(Error::new(span, message));
+        }
+        let relations = args.relations();
+        for (name, message) in relations {
+            let span = given(name).map_or(attribute, |(_, span)| *span);
+            faults.push(Error::new(span, message));
         }
         args
     }
 
+    /// What can be seen of arguments that contradict each other, and at which of them.
+    fn relations(&self) -> Vec<(&'static str, String)> {
+        let mut found = Vec::new();
+        let mut refuse = |name, message: String| found.push((name, message));
+        if !self.renew && matches!(self.on_lost, OnLost::Continue) {
+            refuse(
+                "on_lost",
+                "`on_lost = continue` with `renew = false` holds no lock: nobody renews the lease, \
+                 and the body runs on after its end\nleave out one of the two"
+                    .to_owned(),
+            );
+        }
+        let millis = |length: &Option<Length>| match length {
+            Some(Length::Millis(millis)) => Some(*millis),
+            _ => None,
+        };
+        let shown = |millis| humantime::format_duration(Duration::from_millis(millis));
+        if let (Some(min), Some(max)) = (millis(&self.min_hold), millis(&self.max_hold))
+            && min > max
+        {
+            refuse(
+                "min_hold",
+                format!(
+                    "`min_hold` is longer than `max_hold`: the key would stay closed for {}, and \
+                     the lease ends after {}",
+                    shown(min),
+                    shown(max)
+                ),
+            );
+        }
+        if let (false, Some(ttl), Some(max)) =
+            (self.renew, millis(&self.ttl), millis(&self.max_hold))
+            && max > ttl
+        {
+            refuse(
+                "max_hold",
+                format!(
+                    "`max_hold` is never reached: with `renew = false` the lease ends with its ttl, \
+                     after {}\nraise `ttl`, or leave out one of the two",
+                    shown(ttl)
+                ),
+            );
+        }
+        if self.once.is_some() && self.permits.is_some() {
+            refuse(
+                "permits",
+                "`once` and `permits` contradict each other: work that is done is done for all \
+                 holders of the key\nleave out one of the two"
+                    .to_owned(),
+            );
+        }
+        if self.keys.len() > 1 && self.permits.is_some() {
+            refuse(
+                "permits",
+                "`permits` are of one key, and there are several\nlock the key that has several \
+                 holders in a function of its own"
+                    .to_owned(),
+            );
+        }
+        found
+    }
+
     fn set(&mut self, name: &Ident, value: Expr) -> Result<(), Error> {
         match &*name.to_string() {
-            "key" => self.key = Some(values::key(&value)?),
+            "key" => self.keys = values::keys(&value)?,
             "ttl" => self.ttl = Some(values::length("ttl", value, duration::TTL)?),
             "wait" => self.wait = Some(values::length("wait", value, duration::WAIT)?),
             "on_busy" => {
-                self.on_busy = match values::policy("on_busy", value, ["skip", "error"])? {
-                    Chosen::First => OnBusy::Skip,
-                    Chosen::Second => OnBusy::Error,
+                self.on_busy = match values::policy("on_busy", value, &["skip", "error"])? {
                     Chosen::Return(value) => OnBusy::Return(value),
+                    Chosen::Word("skip") => OnBusy::Skip,
+                    Chosen::Word(_) => OnBusy::Error,
+                }
+            }
+            "on_done" => {
+                self.on_done = match values::policy("on_done", value, &["skip", "error"])? {
+                    Chosen::Return(value) => OnBusy::Return(value),
+                    Chosen::Word("error") => OnBusy::Error,
+                    Chosen::Word(_) => OnBusy::Skip,
                 }
             }
             "on_unavailable" => {
-                self.on_unavailable =
-                    match values::policy("on_unavailable", value, ["error", "skip"])? {
-                        Chosen::First => OnUnavailable::Error,
-                        Chosen::Second => OnUnavailable::Skip,
-                        Chosen::Return(value) => OnUnavailable::Return(value),
-                    }
-            }
-            "on_lost" => {
-                self.on_lost = match values::policy("on_lost", value, ["cancel", "continue"])? {
-                    Chosen::First => OnLost::Cancel,
-                    Chosen::Second => OnLost::Continue,
-                    Chosen::Return(value) => OnLost::Return(value),
+                let words = &["error", "skip", "run", "local"];
+                self.on_unavailable = match values::policy("on_unavailable", value, words)? {
+                    Chosen::Return(value) => OnUnavailable::Return(value),
+                    Chosen::Word("skip") => OnUnavailable::Skip,
+                    Chosen::Word("run") => OnUnavailable::Run,
+                    Chosen::Word("local") => OnUnavailable::Local,
+                    Chosen::Word(_) => OnUnavailable::Error,
                 }
             }
+            "on_lost" => self.on_lost = on_lost(value)?,
             "renew" => self.renew = values::flag("renew", &value)?,
+            "min_hold" => {
+                self.min_hold = Some(values::length("min_hold", value, duration::LENGTH)?);
+            }
+            "max_hold" => {
+                self.max_hold = Some(values::length("max_hold", value, duration::LENGTH)?);
+            }
+            "once" => self.once = Some(values::length("once", value, duration::LENGTH)?),
+            "permits" => self.permits = Some(values::permits(value)?),
             "bind" => self.bind = Some(values::bind(&value)?),
             "client" => self.client = Some(values::client(value)?),
             "crate" => self.krate = Some(values::krate(&value)?),
@@ -229,6 +343,21 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// `cancel`, `cancel("2s")`, `continue` or `return EXPR`
+fn on_lost(value: Expr) -> Result<OnLost, Error> {
+    if let Some(grace) = values::grace(&value)? {
+        let grace = values::length("cancel(…)", ungrouped(grace), duration::LENGTH)?;
+        return Ok(OnLost::Cancel(Some(grace)));
+    }
+    Ok(
+        match values::policy("on_lost", value, &["cancel", "continue"])? {
+            Chosen::Return(value) => OnLost::Return(value),
+            Chosen::Word("continue") => OnLost::Continue,
+            Chosen::Word(_) => OnLost::Cancel(None),
+        },
+    )
 }
 
 /// The argument that an unknown name is a slip of.
@@ -260,14 +389,6 @@ fn unknown(name: &Ident) -> Error {
     )
 }
 
-/// Out of the invisible groups that `macro_rules!` puts around what it passes on.
-fn ungrouped(value: Expr) -> Expr {
-    match value {
-        Expr::Group(group) => ungrouped(*group.expr),
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -289,7 +410,7 @@ mod tests {
             bind = r#lease, client = self.locks, crate = crate::locks,"#,
         );
         assert_eq!(messages, [""; 0]);
-        assert_eq!(args.key.unwrap().value(), "a:<id>");
+        assert_eq!(args.keys[0].value(), "a:<id>");
         assert!(matches!(args.ttl, Some(Length::Millis(1500))));
         assert!(matches!(args.wait, Some(Length::Expr(_))));
         assert!(matches!(args.on_busy, OnBusy::Skip));
@@ -308,7 +429,7 @@ mod tests {
         assert!(args.ttl.is_none() && args.wait.is_none() && args.renew);
         assert!(matches!(args.on_busy, OnBusy::Error));
         assert!(matches!(args.on_unavailable, OnUnavailable::Error));
-        assert!(matches!(args.on_lost, OnLost::Cancel));
+        assert!(matches!(args.on_lost, OnLost::Cancel(None)));
         assert!(args.bind.is_none() && args.client.is_none() && args.krate.is_none());
     }
 
@@ -379,8 +500,8 @@ mod tests {
                 &["a value is given back by `return`: `on_busy = return false`"],
             ),
             (
-                r#"key = "a", on_unavailable = run"#,
-                &["there is no `on_unavailable = run`"],
+                r#"key = "a", on_unavailable = runs"#,
+                &["did you mean `on_unavailable = run`?"],
             ),
             (
                 r#"key = "a", on_lost = cancle"#,
@@ -389,8 +510,8 @@ mod tests {
             (r#"key = "a", renew = no"#, &["write `renew = false`"]),
             (r#"key = "a", bind = &lease"#, &["write `bind = lease`"]),
             (
-                r#"key = "a", min_hold = "5s""#,
-                &["there is no argument `min_hold`"],
+                r#"key = "a", jitter = "5s""#,
+                &["there is no argument `jitter`"],
             ),
             (
                 r#"key = "a", tll = "5s", on_busy = Skip, renew = 1"#,
@@ -440,7 +561,7 @@ mod tests {
             let text = words.join(" ");
             if text.parse::<TokenStream>().is_ok() {
                 let (args, messages) = parse(&text);
-                prop_assert!(args.key.is_some() || !messages.is_empty());
+                prop_assert!(!args.keys.is_empty() || !messages.is_empty());
             }
         }
     }

@@ -42,10 +42,9 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut locks = Vec::new();
     for args in all {
         faults.keep(free_name(&args, &names));
-        let key = args.key.as_ref().map(|key| Key::new(key, &names));
-        if let Some(key) = key.and_then(|key| faults.keep(key)) {
-            locks.push(Lock { args, key });
-        }
+        let keys = args.keys.iter().map(|key| Key::new(key, &names));
+        let keys: Vec<_> = keys.filter_map(|key| faults.keep(key)).collect();
+        locks.push(Lock { args, keys });
     }
     if !faults.is_empty() {
         let errors = faults.tokens();

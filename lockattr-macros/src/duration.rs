@@ -27,6 +27,13 @@ pub(crate) const WAIT: Bounds = Bounds {
     rule: "from \"0s\" to \"366days\"",
 };
 
+/// `min_hold`, `max_hold`, `once` and the grace of `on_lost = cancel(…)`.
+pub(crate) const LENGTH: Bounds = Bounds {
+    least: 1,
+    most: 366 * DAY,
+    rule: "from \"1ms\" to \"366days\"",
+};
+
 /// Why a text is not the duration it should be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {

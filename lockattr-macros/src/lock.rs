@@ -5,14 +5,16 @@ use quote::{ToTokens as _, format_ident, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned as _;
 
-use crate::args::{Args, Length, OnBusy, OnLost, OnUnavailable};
+use crate::args::{Args, OnBusy, OnLost, OnUnavailable};
 use crate::key::{Key, Part};
 use crate::tokens::{located, operand};
+use crate::values::Length;
 
 /// One attribute, checked against its function.
 pub(crate) struct Lock {
     pub(crate) args: Args,
-    pub(crate) key: Key,
+    /// One, or several that are taken together.
+    pub(crate) keys: Vec<Key>,
 }
 
 /// What the code around a lock knows.
@@ -37,24 +39,8 @@ impl Lock {
             options,
             client,
         } = Names::new(index, ours);
-        let made_key = key_tokens(&private, &self.key, ours);
-        let mut settings = vec![quote_spanned! {ours=>
-            let #options = #private::Options::new();
-        }];
-        let lengths = [("ttl", &self.args.ttl), ("wait", &self.args.wait)];
-        for (setting, length) in lengths {
-            let Some(length) = length else { continue };
-            let setting = Ident::new(setting, ours);
-            let length = length_tokens(&private, length, ours);
-            settings.push(quote_spanned! {ours=>
-                let #options = #private::Options::#setting(#options, #length);
-            });
-        }
-        if !self.args.renew {
-            settings.push(quote_spanned! {ours=>
-                let #options = #private::Options::renew(#options, false);
-            });
-        }
+        let made_key = keys_tokens(&private, &self.keys, ours);
+        let settings = settings(&private, &self.args, &options, ours);
         let option = quote_spanned! {ours=> #private::core::option::Option };
         let chosen = match &self.args.client {
             None => quote_spanned! {ours=> #option::None },
@@ -88,29 +74,34 @@ impl Lock {
         let bind = self.args.bind.as_ref().map(|name| {
             quote_spanned! {ours=> let #name = &lockattr_lease; }
         });
-        let busy = answer(
-            &private,
-            place,
-            "busy",
-            match &self.args.on_busy {
-                OnBusy::Skip => Answer::Policy("skip"),
-                OnBusy::Error => Answer::Policy("error"),
-                OnBusy::Return(value) => Answer::Return(value),
-            },
-        );
+        let busy = answer(&private, place, "busy", not_run(&self.args.on_busy));
+        // A mark that another function has left keeps this one from its key like any holder.
+        let (busy_or_done, done) = if self.args.once.is_some() {
+            let done = answer(&private, place, "done", not_run(&self.args.on_done));
+            let done = quote_spanned! {ours=>
+                #private::Entered::Done(lockattr_error) => { #done }
+            };
+            (None, Some(done))
+        } else {
+            let done = quote_spanned! {ours=> | #private::Entered::Done(lockattr_error) };
+            (Some(done), None)
+        };
         let down = answer(
             &private,
             place,
             "down",
             match &self.args.on_unavailable {
                 OnUnavailable::Skip => Answer::Policy("skip"),
-                OnUnavailable::Error => Answer::Policy("error"),
+                // What has another cause than an outage is told in these cases as well.
+                OnUnavailable::Error | OnUnavailable::Run | OnUnavailable::Local => {
+                    Answer::Policy("error")
+                }
                 OnUnavailable::Return(value) => Answer::Return(value),
             },
         );
         let lost = match &self.args.on_lost {
             OnLost::Continue => None,
-            OnLost::Cancel => Some(answer(&private, place, "lost", Answer::Policy("cancel"))),
+            OnLost::Cancel(_) => Some(answer(&private, place, "lost", Answer::Policy("cancel"))),
             OnLost::Return(value) => Some(answer(&private, place, "lost", Answer::Return(value))),
         };
         let run = if lost.is_some() {
@@ -124,14 +115,19 @@ impl Lock {
             let lockattr_entered = #private::enter(#client, #key, #options).await;
             let lockattr_lease = match lockattr_entered {
                 #private::Entered::Held(lockattr_lease) => lockattr_lease,
-                #private::Entered::Busy(lockattr_error) => { #busy }
+                #private::Entered::Busy(lockattr_error) #busy_or_done => { #busy }
+                #done
                 #private::Entered::Down(lockattr_error) => { #down }
             };
             let lockattr_outcome = {
                 #bind
                 let lockattr_body = #private::core::pin::pin!(async move { #hint #body });
                 let lockattr_ending = #private::Ending::of(&lockattr_body);
-                let lockattr_run = lockattr_ending.#run(&lockattr_lease, lockattr_body);
+                let lockattr_run = lockattr_ending.#run(
+                    &lockattr_lease,
+                    lockattr_body,
+                    |lockattr_value| #private::Verdict(lockattr_value).__lockattr_end(),
+                );
                 let lockattr_outcome = lockattr_run.await;
                 lockattr_outcome
             };
@@ -187,6 +183,56 @@ fn key_tokens(private: &TokenStream, key: &Key, ours: Span) -> TokenStream {
     }
 }
 
+/// Input:  `["account:<from>", "account:<to>"]`
+/// Output: `Keys::all([ … first key …, … second key … ])`, or one key as it is
+fn keys_tokens(private: &TokenStream, keys: &[Key], ours: Span) -> TokenStream {
+    if let [key] = keys {
+        return key_tokens(private, key, ours);
+    }
+    let keys = keys.iter().map(|key| key_tokens(private, key, ours));
+    quote_spanned! {ours=> #private::Keys::all([#(#keys),*]) }
+}
+
+/// Input:  `ttl = "30s", permits = limit`
+/// Output: `let options = Options::new(); let options = Options::ttl(options, …); …`
+fn settings(private: &TokenStream, args: &Args, options: &Ident, ours: Span) -> Vec<TokenStream> {
+    let grace = match &args.on_lost {
+        OnLost::Cancel(grace) => grace.as_ref(),
+        OnLost::Continue | OnLost::Return(_) => None,
+    };
+    let lengths = [
+        ("ttl", args.ttl.as_ref()),
+        ("wait", args.wait.as_ref()),
+        ("min_hold", args.min_hold.as_ref()),
+        ("max_hold", args.max_hold.as_ref()),
+        ("once", args.once.as_ref()),
+        ("grace", grace),
+    ];
+    let lengths = lengths.into_iter().filter_map(|(setting, length)| {
+        let length = length_tokens(private, length?, ours);
+        Some((setting, quote_spanned! {ours=> , #length }))
+    });
+    let permits = args.permits.as_ref().map(|permits| {
+        let ty = quote_spanned! {ours=> #private::core::primitive::u32 };
+        let permits = typed(permits, &ty);
+        ("permits", quote_spanned! {ours=> , #permits })
+    });
+    let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
+    let when_unavailable = match &args.on_unavailable {
+        OnUnavailable::Run => Some(("run_when_unavailable", TokenStream::new())),
+        OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),
+        _ => None,
+    };
+    let mut settings = vec![quote_spanned! {ours=> let #options = #private::Options::new(); }];
+    for (setting, value) in lengths.chain(permits).chain(renew).chain(when_unavailable) {
+        let setting = Ident::new(setting, ours);
+        settings.push(quote_spanned! {ours=>
+            let #options = #private::Options::#setting(#options #value);
+        });
+    }
+    settings
+}
+
 fn length_tokens(private: &TokenStream, length: &Length, ours: Span) -> TokenStream {
     match length {
         Length::Millis(millis) => {
@@ -194,22 +240,27 @@ fn length_tokens(private: &TokenStream, length: &Length, ours: Span) -> TokenStr
             quote_spanned! {ours=> #private::core::time::Duration::from_millis(#millis) }
         }
         Length::Expr(expr) => {
-            let at = ours.located_at(expr.span());
-            let private = located(private, at);
-            quote_spanned! {at=>
-                {
-                    let lockattr_length: #private::core::time::Duration = #expr;
-                    lockattr_length
-                }
-            }
+            let ty = quote_spanned! {ours=> #private::core::time::Duration };
+            typed(expr, &ty)
+        }
+    }
+}
+
+/// Input:  `limit`, `u32`
+/// Output: `{ let value: u32 = limit; value }`, so that a wrong type is told at the expression
+fn typed(expr: &Expr, ty: &TokenStream) -> TokenStream {
+    let at = Span::mixed_site().located_at(expr.span());
+    let ty = located(ty, at);
+    quote_spanned! {at=>
+        {
+            let lockattr_value: #ty = #expr;
+            lockattr_value
         }
     }
 }
 
 /// Input:  what to answer when the lease was lost, unless the body runs on
 /// Output: `match outcome { Done(value, None) => return value, … }`
-///
-/// A body's own error stays that, also where the lease had ended before it.
 fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenStream {
     let option = quote_spanned! {ours=> #private::core::option::Option };
     let Some(lost) = lost else {
@@ -224,9 +275,8 @@ fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenSt
     quote_spanned! {ours=>
         match lockattr_outcome {
             #private::Outcome::Done(lockattr_value, lockattr_ended) => match lockattr_ended {
-                #option::Some(lockattr_error)
-                    if !#private::Verdict(&lockattr_value).__lockattr_is_err() => { #lost }
-                _ => return lockattr_value,
+                #option::Some(lockattr_error) => { #lost }
+                #option::None => return lockattr_value,
             },
             #private::Outcome::Lost(lockattr_error) => { #lost }
         }
@@ -251,6 +301,11 @@ fn answer(
         }
         Answer::Return(value) => {
             let told = format_ident!("{event}_return", span = ours);
+            // Where the attribute needs a value, the compiler's lints find a user's `()` idle.
+            let value = match value {
+                Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned! {ours=> () },
+                value => value.to_token_stream(),
+            };
             quote_spanned! {ours=>
                 #private::#told(lockattr_error);
                 return #value;
@@ -263,6 +318,14 @@ fn answer(
 enum Answer<'a> {
     Policy(&'a str),
     Return(&'a Expr),
+}
+
+fn not_run(policy: &OnBusy) -> Answer<'_> {
+    match policy {
+        OnBusy::Skip => Answer::Policy("skip"),
+        OnBusy::Error => Answer::Policy("error"),
+        OnBusy::Return(value) => Answer::Return(value),
+    }
 }
 
 /// The locals of one lock that live while those of the others do.

@@ -4,11 +4,41 @@ use proc_macro2::Ident;
 use quote::ToTokens as _;
 use syn::{Error, Expr, ExprLit, ExprReturn, ExprUnary, Lit, LitStr, Path, UnOp};
 
-use crate::args::Length;
 use crate::duration::{self, Bounds};
 use crate::names::nearest;
 
-pub(crate) fn key(value: &Expr) -> Result<LitStr, Error> {
+/// A duration.
+pub(crate) enum Length {
+    Millis(u64),
+    /// Of type `Duration`.
+    Expr(Expr),
+}
+
+/// Out of the invisible groups that `macro_rules!` puts around what it passes on.
+pub(crate) fn ungrouped(value: Expr) -> Expr {
+    match value {
+        Expr::Group(group) => ungrouped(*group.expr),
+        other => other,
+    }
+}
+
+/// One key, or a list of them.
+pub(crate) fn keys(value: &Expr) -> Result<Vec<LitStr>, Error> {
+    let Expr::Array(list) = value else {
+        return Ok(vec![key(value)?]);
+    };
+    if list.elems.is_empty() {
+        return Err(Error::new_spanned(
+            value,
+            "the list of keys is empty: it names what is locked, as in \
+             `key = [\"account:<from>\", \"account:<to>\"]`",
+        ));
+    }
+    let keys = list.elems.iter().cloned().map(ungrouped);
+    keys.map(|value| key(&value)).collect()
+}
+
+fn key(value: &Expr) -> Result<LitStr, Error> {
     let example = "such as `key = \"sync:<user_id>\"`";
     let message = match value {
         Expr::Lit(ExprLit {
@@ -90,27 +120,72 @@ pub(crate) fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, 
     Err(Error::new_spanned(value, message))
 }
 
-/// One of an argument's two words, or a value to return.
+/// Input:  `cancel("2s")`
+/// Output: `"2s"`, and nothing for what is no call of `cancel`
+pub(crate) fn grace(value: &Expr) -> Result<Option<Expr>, Error> {
+    let Expr::Call(call) = value else {
+        return Ok(None);
+    };
+    if !is(&call.func, "cancel") {
+        return Ok(None);
+    }
+    let mut arguments = call.args.iter();
+    match (arguments.next(), arguments.next()) {
+        (Some(grace), None) => Ok(Some(grace.clone())),
+        _ => Err(Error::new_spanned(
+            value,
+            "`cancel(…)` has one argument, how long the body may wind down after the loss: \
+             `on_lost = cancel(\"2s\")`",
+        )),
+    }
+}
+
+pub(crate) fn permits(value: Expr) -> Result<Expr, Error> {
+    let rule = "`permits` is how many holders a key has at a time: an integer from 1 to 1000, or \
+                an expression of type `u32`";
+    let message = match &value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => match number.base10_parse::<u32>() {
+            Ok(1..=1000) => return Ok(value),
+            _ => rule.to_owned(),
+        },
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) if text.value().parse::<u32>().is_ok() => {
+            format!("write `permits = {}`, without quotes\n{rule}", text.value())
+        }
+        Expr::Lit(_)
+        | Expr::Unary(ExprUnary {
+            op: UnOp::Neg(_), ..
+        }) => rule.to_owned(),
+        _ => return Ok(value),
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+/// One of an argument's words, or a value to return.
 pub(crate) enum Chosen {
-    First,
-    Second,
+    Word(&'static str),
     Return(Box<Expr>),
 }
 
-pub(crate) fn policy(name: &str, value: Expr, words: [&str; 2]) -> Result<Chosen, Error> {
+pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<Chosen, Error> {
     let word = word(&value);
-    match value {
-        Expr::Return(ExprReturn {
-            expr: Some(value), ..
-        }) => return Ok(Chosen::Return(value)),
-        _ if word.as_deref() == Some(words[0]) => return Ok(Chosen::First),
-        _ if word.as_deref() == Some(words[1]) => return Ok(Chosen::Second),
-        _ => {}
+    if let Expr::Return(ExprReturn {
+        expr: Some(value), ..
+    }) = value
+    {
+        return Ok(Chosen::Return(value));
     }
-    let rule = format!(
-        "`{name}` is `{}`, `{}` or `return EXPR`",
-        words[0], words[1]
-    );
+    if let Some(word) = words.iter().find(|known| word.as_deref() == Some(**known)) {
+        return Ok(Chosen::Word(word));
+    }
+    let nearest = |written: &str| nearest(written, words.iter().copied());
+    let quoted: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+    let rule = format!("`{name}` is {} or `return EXPR`", quoted.join(", "));
     let message = match &value {
         Expr::Return(_) => {
             format!("`return` is followed by the value to give back, such as `return ()`\n{rule}")
@@ -120,7 +195,7 @@ pub(crate) fn policy(name: &str, value: Expr, words: [&str; 2]) -> Result<Chosen
             ..
         }) => {
             let text = text.value();
-            match nearest(&text, words) {
+            match nearest(&text) {
                 Some(word) => format!("write `{name} = {word}`, without quotes\n{rule}"),
                 None if text.starts_with("return ") => {
                     format!("write `{name} = {text}`, without quotes\n{rule}")
@@ -135,7 +210,7 @@ pub(crate) fn policy(name: &str, value: Expr, words: [&str; 2]) -> Result<Chosen
                  that time as `{name}`\n{rule}"
             )
         }
-        _ => match word.as_deref().and_then(|word| nearest(word, words)) {
+        _ => match word.as_deref().and_then(nearest) {
             Some(word) => format!("did you mean `{name} = {word}`?\n{rule}"),
             // An outcome that is no word of another argument either is a value.
             None if is_value(&value) => {

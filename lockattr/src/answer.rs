@@ -7,7 +7,10 @@
 use std::ops::Deref;
 
 use crate::error::Error;
-use crate::policy::{OnBusyError, OnBusySkip, OnLostCancel, OnUnavailableError, OnUnavailableSkip};
+use crate::policy::{
+    OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
+    OnUnavailableSkip,
+};
 
 /// `on_busy = skip`.
 #[must_use]
@@ -26,6 +29,25 @@ pub fn busy_error<R: OnBusyError>(error: Error) -> R {
 /// `on_busy = return …`.
 pub fn busy_return(error: Error) {
     tell_busy(&error);
+}
+
+/// `on_done = skip`.
+#[must_use]
+pub fn done_skip<R: OnDoneSkip>(error: Error) -> R {
+    tell_done(&error);
+    R::answer()
+}
+
+/// `on_done = error`.
+#[must_use]
+pub fn done_error<R: OnDoneError>(error: Error) -> R {
+    tell_done(&error);
+    R::answer(error)
+}
+
+/// `on_done = return …`.
+pub fn done_return(error: Error) {
+    tell_done(&error);
 }
 
 /// `on_unavailable = skip`.
@@ -79,6 +101,10 @@ fn tell_busy(error: &Error) {
     tracing::debug!(%error, "a locked function did not run: its key is busy");
 }
 
+fn tell_done(error: &Error) {
+    tracing::debug!(%error, "a locked function did not run: its work is done");
+}
+
 /// For answers that do not tell the caller: the log is the only place that does.
 fn tell_down(error: &Error) {
     tracing::error!(%error, "{NOT_RUN}");
@@ -89,41 +115,67 @@ fn tell_lost(error: &Error) {
     tracing::error!(%error, "{STOPPED}");
 }
 
-/// Whether a body's value is an error: `Verdict(&value).__lockattr_is_err()`.
+/// How a body came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With what it was called for: `Ok`, `Some`, and every value of other types. It leaves the mark
+    /// of `once`, and is answered as lost where the lease ended before.
+    Success,
+    /// With `None`: no mark.
+    Nothing,
+    /// With `Err`: no mark, and the error stands where the lease ended before.
+    Failure,
+}
+
+/// How a body's value ends it: `Verdict(&value).__lockattr_end()`.
 ///
-/// The inherent method of a `Result`'s verdict is found first, and that of every other type
-/// through `Deref`, whatever traits are in scope.
+/// The inherent method of a `Result`'s or `Option`'s verdict is found first, and that of every other
+/// type through `Deref`, whatever traits are in scope.
 #[derive(Debug)]
 pub struct Verdict<'a, T: ?Sized>(pub &'a T);
 
-/// The verdict of what is not a `Result`.
+/// The verdict of what is neither a `Result` nor an `Option`.
 #[derive(Debug)]
-pub struct NoError;
+pub struct Plain;
 
 impl<T, E> Verdict<'_, Result<T, E>> {
-    /// Whether it is an error.
+    /// The end that it is.
     #[must_use]
-    pub fn __lockattr_is_err(&self) -> bool {
-        self.0.is_err()
+    pub fn __lockattr_end(&self) -> End {
+        match self.0 {
+            Ok(_) => End::Success,
+            Err(_) => End::Failure,
+        }
+    }
+}
+
+impl<T> Verdict<'_, Option<T>> {
+    /// The end that it is.
+    #[must_use]
+    pub fn __lockattr_end(&self) -> End {
+        match self.0 {
+            Some(_) => End::Success,
+            None => End::Nothing,
+        }
     }
 }
 
 impl<T: ?Sized> Deref for Verdict<'_, T> {
-    type Target = NoError;
+    type Target = Plain;
 
-    fn deref(&self) -> &NoError {
-        &NoError
+    fn deref(&self) -> &Plain {
+        &Plain
     }
 }
 
-impl NoError {
-    /// It is none.
+impl Plain {
+    /// A success.
     #[must_use]
     #[expect(
         clippy::unused_self,
         reason = "called as the method of a `Result`'s verdict is"
     )]
-    pub fn __lockattr_is_err(&self) -> bool {
-        false
+    pub fn __lockattr_end(&self) -> End {
+        End::Success
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::key::KeyError;
 
@@ -22,10 +22,18 @@ pub enum Error {
         key: String,
         /// The holder as `host:pid`, or `unknown` where the value under the key is not of this
         /// library's form. Never the holder's whole owner id, which would let a reader of the log
-        /// release the lock.
+        /// release the lock. Where the call held other keys itself while it waited, they are named
+        /// in brackets: this is where two calls show that wait for what the other holds.
         holder: String,
         /// How long the holder's lease still runs unless it is renewed.
         remaining: Duration,
+    },
+    /// The work was done already: a call with `once` has left its mark.
+    Done {
+        /// The key, without the client's prefix.
+        key: String,
+        /// When it was done, by the store's clock.
+        since: SystemTime,
     },
     /// The store could not be asked, or would not answer. Whether the key is free is not known.
     Unavailable {
@@ -79,6 +87,8 @@ pub enum LossCause {
     Taken,
     /// [`Client::shutdown`](crate::Client::shutdown) took it back.
     Shutdown,
+    /// It was held for its `max_hold`.
+    HeldTooLong,
 }
 
 /// Why a store could not be asked. Cheap to clone.
@@ -157,6 +167,7 @@ impl fmt::Display for LossCause {
             Self::Deleted => "the key was gone from the store",
             Self::Taken => "the key stood under another owner",
             Self::Shutdown => "the client was shut down",
+            Self::HeldTooLong => "it was held for as long as its max_hold allows",
         })
     }
 }
@@ -172,6 +183,14 @@ impl fmt::Display for Error {
                 f,
                 "`{key}` is busy: held by {holder}, whose lease runs for another {remaining:?}"
             ),
+            Self::Done { key, since } => {
+                let ago = since.elapsed().unwrap_or_default();
+                write!(
+                    f,
+                    "`{key}` was done {}s ago and is not to run again yet",
+                    ago.as_secs()
+                )
+            }
             Self::Unavailable { key, source } => {
                 write!(f, "the store could not be asked for `{key}`: {source}")
             }

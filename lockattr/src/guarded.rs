@@ -5,10 +5,13 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
+use crate::ambient::Under;
+use crate::answer::End;
 use crate::client::{Client, Settings};
-use crate::error::Error;
-use crate::key::{Key, KeyError};
+use crate::error::{Error, LossCause};
+use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 
 /// How a call begins.
@@ -18,7 +21,9 @@ pub enum Entered {
     Held(Lease),
     /// With the key held elsewhere.
     Busy(Error),
-    /// With neither: the store could not be asked, or the call could not be made.
+    /// With the work done already.
+    Done(Error),
+    /// With none of these: the store could not be asked, or the call could not be made.
     Down(Error),
 }
 
@@ -29,21 +34,30 @@ pub fn client<C: AsRef<Client> + ?Sized>(client: &C) -> Client {
 }
 
 /// Takes the lease of a call.
-pub async fn enter(
+pub fn enter<K: Into<Keys>>(
     client: Option<Client>,
-    key: Result<Key, KeyError>,
+    key: Result<K, KeyError>,
+    settings: Settings,
+) -> impl Future<Output = Entered> + Send {
+    enter_keys(client, key.map(K::into), settings)
+}
+
+async fn enter_keys(
+    client: Option<Client>,
+    keys: Result<Keys, KeyError>,
     settings: Settings,
 ) -> Entered {
     let client = match client.map_or_else(Client::current, Ok) {
         Ok(client) => client,
         Err(error) => return Entered::Down(error),
     };
-    match client.acquire(key.map_err(Error::Key), &settings).await {
+    match client.enter(keys.map_err(Error::Key), &settings).await {
         Ok(lease) => {
             lease.guard();
             Entered::Held(lease)
         }
         Err(error @ Error::Busy { .. }) => Entered::Busy(error),
+        Err(error @ Error::Done { .. }) => Entered::Done(error),
         Err(error) => Entered::Down(error),
     }
 }
@@ -51,7 +65,8 @@ pub async fn enter(
 /// How a body ended.
 #[derive(Debug)]
 pub enum Outcome<T> {
-    /// By itself, and whether its lease is known to have ended before.
+    /// By itself. The error says that its lease is known to have ended before, and is to be answered
+    /// in place of the value.
     Done(T, Option<Error>),
     /// It is not polled any more: its lease was lost.
     Lost(Error),
@@ -64,7 +79,7 @@ pub enum Outcome<T> {
 /// background, and its end is only known where it is by then.
 ///
 /// The choice is made by method lookup: the methods below exist for values that are `Send`, and
-/// lookup goes on to [`InBackground`] for the others.
+/// lookup goes on to `InBackground` for the others.
 #[derive(Debug)]
 pub struct Ending<T> {
     in_background: InBackground,
@@ -96,15 +111,19 @@ impl<T> Deref for Ending<T> {
 }
 
 impl<T: Send> Ending<T> {
-    /// Stops polling the body once the lease has ended.
+    /// Stops polling the body once the lease has ended. `judge` says what its value is.
     pub fn __lockattr_within<'a, F: Future<Output = T>>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        judge: fn(&T) -> End,
     ) -> impl Future<Output = Outcome<T>> + use<'a, T, F> {
         async move {
-            match (Guarded { lease, body }).await {
-                Ok(value) => Outcome::Done(value, lease.give_back().await.err()),
+            match Guarded::new(lease, body).await {
+                Ok(value) => {
+                    let end = judge(&value);
+                    Outcome::Done(value, leave(lease, end).await)
+                }
                 Err(error) => Outcome::Lost(error),
             }
         }
@@ -115,22 +134,31 @@ impl<T: Send> Ending<T> {
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        judge: fn(&T) -> End,
     ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F> {
-        async move { (body.await, lease.give_back().await.err()) }
+        async move {
+            let value = ToTheEnd { lease, body }.await;
+            let end = judge(&value);
+            (value, leave(lease, end).await)
+        }
     }
 }
 
 #[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
 impl InBackground {
-    /// Stops polling the body once the lease has ended.
+    /// Stops polling the body once the lease has ended. `judge` says what its value is.
     pub fn __lockattr_within<'a, F: Future>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        judge: fn(&F::Output) -> End,
     ) -> impl Future<Output = Outcome<F::Output>> + use<'a, F> {
         async move {
-            match (Guarded { lease, body }).await {
-                Ok(value) => Outcome::Done(value, lease.check().err()),
+            match Guarded::new(lease, body).await {
+                Ok(value) => {
+                    let lost = begin_to_leave(lease, judge(&value));
+                    Outcome::Done(value, lost)
+                }
                 Err(error) => Outcome::Lost(error),
             }
         }
@@ -141,9 +169,44 @@ impl InBackground {
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        judge: fn(&F::Output) -> End,
     ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F> {
-        async move { (body.await, lease.check().err()) }
+        async move {
+            let value = ToTheEnd { lease, body }.await;
+            let lost = begin_to_leave(lease, judge(&value));
+            (value, lost)
+        }
     }
+}
+
+/// Gives the lease of a finished body back; the error says that it had ended before the body did,
+/// and is to be answered in place of the body's value: but not of an error of its own.
+async fn leave(lease: &Lease, end: End) -> Option<Error> {
+    if end == End::Success {
+        lease.succeed();
+    }
+    lease
+        .give_back()
+        .await
+        .err()
+        .and_then(|lost| weigh(lost, end))
+}
+
+/// [`leave`] for a lease that is given back when it is dropped, right after.
+fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
+    if end == End::Success {
+        lease.succeed();
+    }
+    lease.check().err().and_then(|lost| weigh(lost, end))
+}
+
+/// A body's own error stands, and the loss is only told to the log.
+fn weigh(lost: Error, end: End) -> Option<Error> {
+    if end == End::Failure {
+        tracing::warn!(error = %lost, "the lease of a locked function that failed had ended before");
+        return None;
+    }
+    Some(lost)
 }
 
 /// Polls a body for as long as its lease runs.
@@ -153,16 +216,70 @@ impl InBackground {
 struct Guarded<'a, F> {
     lease: &'a Lease,
     body: Pin<&'a mut F>,
+    ticket: Option<usize>,
+    /// A loss that the body is winding down after, and the timer of its end.
+    winding_down: Option<(LossCause, Instant, Timer)>,
+}
+
+type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<'a, F> Guarded<'a, F> {
+    fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
+        Self {
+            lease,
+            body,
+            ticket: None,
+            winding_down: None,
+        }
+    }
+}
+
+impl<F> Guarded<'_, F> {
+    /// The loss after which the body is not to be polled any more.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
+        if self.winding_down.is_none() {
+            let cause = self.lease.poll_lost(&mut self.ticket, cx.waker())?;
+            let end = self.lease.end_of_grace();
+            self.winding_down = Some((cause, end, Box::pin(self.lease.sleep_until(end))));
+        }
+        let (cause, end, timer) = self.winding_down.as_mut()?;
+        let over = self.lease.now() >= *end || timer.as_mut().poll(cx).is_ready();
+        over.then_some(*cause)
+    }
 }
 
 impl<F: Future> Future for Guarded<'_, F> {
     type Output = Result<F::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(error) = self.lease.poll_lost(cx.waker()) {
-            return Poll::Ready(Err(error));
+        if let Some(cause) = self.poll_end(cx) {
+            return Poll::Ready(Err(self.lease.error(cause)));
         }
+        let _under = Under::new(self.lease);
         self.body.as_mut().poll(cx).map(Ok)
+    }
+}
+
+impl<F> Drop for Guarded<'_, F> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.lease.hand_in(ticket);
+        }
+    }
+}
+
+/// Polls a body to its end, lease or not.
+struct ToTheEnd<'a, F> {
+    lease: &'a Lease,
+    body: Pin<&'a mut F>,
+}
+
+impl<F: Future> Future for ToTheEnd<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let _under = Under::new(self.lease);
+        self.body.as_mut().poll(cx)
     }
 }
 

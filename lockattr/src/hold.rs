@@ -9,62 +9,121 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
+use crate::key::Key;
 use crate::stats::Counters;
+use crate::store::{Leave, Want};
 
-/// A whole lock key: the client's prefix, and the key that the user knows.
+/// What is locked: one key, all of several keys, or one of a key's slots.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Name {
-    whole: String,
+pub(crate) struct Names {
+    /// The whole lock keys, the client's prefix included.
+    pub(crate) locks: Vec<String>,
+    /// The whole keys of a lock's slots, the lock itself first; empty where it has only one.
+    slots: Vec<String>,
+    /// The keys as the user knows them.
+    label: String,
+    /// The length of the client's prefix.
     prefix: usize,
 }
 
-impl Name {
-    pub(crate) fn new(prefix: &str, key: &str) -> Self {
+impl Names {
+    pub(crate) fn new(prefix: &str, keys: &[Key], permits: u32) -> Self {
+        let whole = |key: &Key| [prefix, key.as_str()].concat();
+        let locks: Vec<_> = keys.iter().map(whole).collect();
+        let slots = match locks.as_slice() {
+            [lock] if permits > 1 => (0..permits)
+                .map(|slot| slot_key(prefix, lock, slot))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let labels: Vec<_> = keys.iter().map(Key::as_str).collect();
         Self {
-            whole: [prefix, key].concat(),
+            locks,
+            slots,
+            label: labels.join(" + "),
             prefix: prefix.len(),
         }
     }
 
-    pub(crate) fn whole(&self) -> &str {
-        &self.whole
+    /// One of the keys as the user knows it.
+    pub(crate) fn key(&self, index: usize) -> String {
+        match self.locks.get(index) {
+            Some(lock) if self.locks.len() > 1 => lock[self.prefix..].to_owned(),
+            _ => self.label.clone(),
+        }
     }
 
-    pub(crate) fn key(&self) -> &str {
-        &self.whole[self.prefix..]
+    /// The keys as the user knows them, for errors and logs.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// What the store is asked for.
+    pub(crate) fn wanted(&self) -> (&[String], Want) {
+        if self.slots.is_empty() {
+            (&self.locks, Want::All)
+        } else {
+            (&self.slots, Want::Any)
+        }
+    }
+
+    /// What is held after a grant at `index` of what was wanted.
+    pub(crate) fn held(&self, index: usize) -> &[String] {
+        match self.wanted() {
+            (all, Want::All) => all,
+            (slots, Want::Any) => slots.get(index..=index).unwrap_or(slots),
+        }
+    }
+}
+
+/// The first slot is the lock itself, so that releases of an application that count differently
+/// exclude each other as far as their numbers go.
+fn slot_key(prefix: &str, lock: &str, slot: u32) -> String {
+    if slot == 0 {
+        lock.to_owned()
+    } else {
+        format!("{prefix}slot:{{{lock}}}{slot}")
     }
 }
 
 /// One grant: who holds what, and until when this process may rely on it.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) name: Name,
+    pub(crate) names: Names,
+    /// Which of what was wanted it is.
+    pub(crate) index: usize,
     pub(crate) owner: String,
     pub(crate) clock: Clock,
     /// When the request that won was sent.
     pub(crate) granted: Instant,
-    /// Whether the keeper renews it.
-    pub(crate) renew: bool,
+    /// What the call asked for.
+    pub(crate) terms: Terms,
+    /// When the answer had come: the store granted before this moment.
+    answered: Instant,
     /// Whether an earlier request of this owner may still be carried out after the release.
     pub(crate) in_doubt: bool,
     /// Whether a body runs under it, which has to be stopped before the key may be given back.
     pub(crate) guarded: AtomicBool,
+    /// Whether the body has come to a success, of which a mark is to be left.
+    succeeded: AtomicBool,
     ttl_ms: AtomicU64,
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
-    end: AtomicU8,
-    waker: Mutex<Option<Waker>>,
+    ending: AtomicU8,
+    /// Whom to wake at the end, by ticket.
+    wakers: Mutex<Vec<Option<Waker>>>,
     told: Notify,
     counters: Arc<Counters>,
 }
 
 const HELD: u8 = 0;
 const GIVEN_BACK: u8 = 1;
-const LOSSES: [(u8, LossCause); 4] = [
+const LOSSES: [(u8, LossCause); 5] = [
     (2, LossCause::Expired),
     (3, LossCause::Deleted),
     (4, LossCause::Taken),
     (5, LossCause::Shutdown),
+    (6, LossCause::HeldTooLong),
 ];
 
 /// How much of a ttl is relied on, from the moment that its request was sent.
@@ -77,34 +136,54 @@ pub(crate) fn relied_on(ttl: Duration) -> Duration {
 
 /// What a grant begins with.
 pub(crate) struct Grant {
-    pub(crate) name: Name,
+    pub(crate) names: Names,
+    /// Which of what was wanted it is.
+    pub(crate) index: usize,
     pub(crate) owner: String,
     pub(crate) clock: Clock,
     pub(crate) sent: Instant,
-    pub(crate) ttl: Duration,
-    pub(crate) renew: bool,
+    pub(crate) terms: Terms,
     pub(crate) in_doubt: bool,
+}
+
+/// How a lease is to be held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    /// Whether the keeper renews it.
+    pub(crate) renew: bool,
+    /// The key stays closed at least this long, counted from the grant.
+    pub(crate) min_hold: Duration,
+    /// The lease ends after this long.
+    pub(crate) max_hold: Option<Duration>,
+    /// How long a success keeps the key from running again.
+    pub(crate) once: Option<Duration>,
+    /// How long a body may wind down after a loss.
+    pub(crate) grace: Duration,
 }
 
 impl Hold {
     pub(crate) fn new(grant: Grant, counters: Arc<Counters>) -> Self {
         let hold = Self {
-            name: grant.name,
+            names: grant.names,
+            index: grant.index,
             owner: grant.owner,
             clock: grant.clock,
             granted: grant.sent,
-            renew: grant.renew,
+            terms: grant.terms,
+            answered: grant.clock.now(),
             in_doubt: grant.in_doubt,
             guarded: AtomicBool::new(false),
+            succeeded: AtomicBool::new(false),
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
-            end: AtomicU8::new(HELD),
-            waker: Mutex::new(None),
+            ending: AtomicU8::new(HELD),
+            wakers: Mutex::default(),
             told: Notify::new(),
             counters,
         };
-        hold.set_ttl(grant.ttl);
-        hold.runs_from(grant.sent, grant.ttl);
+        hold.set_ttl(grant.terms.ttl);
+        hold.runs_from(grant.sent, grant.terms.ttl);
         hold
     }
 
@@ -119,6 +198,43 @@ impl Hold {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.granted + Duration::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// When the lease ends unless it is renewed, and at the latest.
+    pub(crate) fn end(&self) -> Instant {
+        let deadline = self.deadline();
+        self.last_moment()
+            .map_or(deadline, |last| last.min(deadline))
+    }
+
+    fn last_moment(&self) -> Option<Instant> {
+        self.terms.max_hold.map(|max| self.granted + max)
+    }
+
+    /// The body came to a success.
+    pub(crate) fn succeed(&self) {
+        self.succeeded.store(true, Ordering::Release);
+    }
+
+    /// What a release at this moment leaves under the key.
+    pub(crate) fn leave(&self) -> Leave {
+        let open_at = self.answered + self.terms.min_hold;
+        let left = open_at.saturating_duration_since(self.clock.now());
+        // Stores count in milliseconds, and the key is to stay closed at least so long.
+        let millis = left.as_nanos().div_ceil(1_000_000);
+        let closed = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        match self.terms.once {
+            Some(length) if self.succeeded.load(Ordering::Acquire) => {
+                Leave::Done(length.max(closed))
+            }
+            _ if !closed.is_zero() => Leave::Closed(closed),
+            _ => Leave::Nothing,
+        }
+    }
+
+    /// The keys that are held.
+    pub(crate) fn keys(&self) -> &[String] {
+        self.names.held(self.index)
     }
 
     /// The store has confirmed a ttl that was asked for at `sent`.
@@ -141,10 +257,15 @@ impl Hold {
     /// How the lease was lost, if it was. A deadline that has passed is a loss from the first time
     /// that anybody looks, and for good.
     pub(crate) fn loss(&self) -> Option<LossCause> {
-        if self.end.load(Ordering::Acquire) == HELD && self.clock.now() >= self.deadline() {
-            self.end_as(LossCause::Expired);
+        if !self.has_ended() {
+            let now = self.clock.now();
+            if now >= self.deadline() {
+                self.end_as(LossCause::Expired);
+            } else if self.last_moment().is_some_and(|last| now >= last) {
+                self.end_as(LossCause::HeldTooLong);
+            }
         }
-        let end = self.end.load(Ordering::Acquire);
+        let end = self.ending.load(Ordering::Acquire);
         LOSSES
             .iter()
             .find(|(code, _)| *code == end)
@@ -172,34 +293,52 @@ impl Hold {
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.end.load(Ordering::Acquire) != HELD
+        self.ending.load(Ordering::Acquire) != HELD
     }
 
     fn end_with(&self, code: u8) -> bool {
-        self.end
+        self.ending
             .compare_exchange(HELD, code, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
     fn announce(&self) {
         self.told.notify_waiters();
-        let waker = self.waker().take();
-        if let Some(waker) = waker {
+        let wakers = std::mem::take(&mut *self.wakers());
+        for waker in wakers.into_iter().flatten() {
             waker.wake();
         }
     }
 
-    /// Whom to wake when the lease ends. To be called before looking whether it has.
-    pub(crate) fn wake_at_end(&self, waker: &Waker) {
-        let mut slot = self.waker();
-        match &mut *slot {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+    /// Has `waker` woken when the lease ends. To be called before looking whether it has; a ticket
+    /// is to be kept for the next call, and handed in when there is none.
+    pub(crate) fn wake_at_end(&self, ticket: &mut Option<usize>, waker: &Waker) {
+        let mut wakers = self.wakers();
+        let place = ticket.and_then(|ticket| wakers.get_mut(ticket));
+        match place {
+            Some(Some(known)) => known.clone_from(waker),
+            Some(place) => *place = Some(waker.clone()),
+            None => {
+                let free = wakers.iter().position(Option::is_none);
+                let index = free.unwrap_or_else(|| {
+                    wakers.push(None);
+                    wakers.len() - 1
+                });
+                wakers[index] = Some(waker.clone());
+                *ticket = Some(index);
+            }
         }
     }
 
-    fn waker(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nobody waits with this ticket any more.
+    pub(crate) fn hand_in(&self, ticket: usize) {
+        if let Some(place) = self.wakers().get_mut(ticket) {
+            *place = None;
+        }
+    }
+
+    fn wakers(&self) -> std::sync::MutexGuard<'_, Vec<Option<Waker>>> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the lease has ended, in whatever way.
@@ -215,7 +354,7 @@ impl Hold {
 
     pub(crate) fn lost(&self, cause: LossCause) -> Error {
         Error::Lost {
-            key: self.name.key().to_owned(),
+            key: self.names.label().to_owned(),
             cause,
             held: self.clock.now().saturating_duration_since(self.granted),
         }

@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Hold, Name};
+use crate::hold::{Hold, Names};
 use crate::stats::Counters;
-use crate::store::{Found, Renewal, Store};
+use crate::store::{Found, Leave, Renewal, Store};
 
 mod agenda;
 
@@ -57,16 +57,54 @@ pub(crate) struct Keeper {
     failing: AtomicBool,
 }
 
-/// A key to give back.
+/// Keys to give back.
 #[derive(Debug)]
 pub(crate) struct Return {
-    pub(crate) name: Name,
-    pub(crate) owner: String,
+    pub(crate) owed: Owed,
     pub(crate) doubt: Doubt,
-    /// After this moment it has expired by itself.
+    /// After this moment they have expired by themselves.
     pub(crate) until: Instant,
     /// Whether the log knows already that the store could not be asked.
     pub(crate) told: bool,
+}
+
+/// Whose keys they are.
+#[derive(Debug)]
+pub(crate) enum Owed {
+    /// Those of a lease.
+    Lease(Arc<Hold>),
+    /// Those of a request that became none.
+    Request { names: Names, owner: String },
+}
+
+impl Owed {
+    fn keys(&self) -> &[String] {
+        match self {
+            Self::Lease(hold) => hold.keys(),
+            Self::Request { names, .. } => names.wanted().0,
+        }
+    }
+
+    fn owner(&self) -> &str {
+        match self {
+            Self::Lease(hold) => &hold.owner,
+            Self::Request { owner, .. } => owner,
+        }
+    }
+
+    fn label(&self) -> &str {
+        match self {
+            Self::Lease(hold) => hold.names.label(),
+            Self::Request { names, .. } => names.label(),
+        }
+    }
+
+    fn leave(&self) -> Leave {
+        match self {
+            Self::Lease(hold) => hold.leave(),
+            Self::Request { .. } => Leave::Nothing,
+        }
+    }
 }
 
 /// What is known of a key that is given back.
@@ -105,6 +143,15 @@ impl Keeper {
         keeper
     }
 
+    /// The clock in which a caller waits, and its lease lives.
+    pub(crate) fn clock_of_caller(&self) -> Clock {
+        if self.store.in_callers_time() {
+            Clock::of_caller()
+        } else {
+            Clock::Real
+        }
+    }
+
     /// Looks after a lease until [`forget`](Self::forget).
     pub(crate) fn keep(self: &Arc<Self>, hold: &Arc<Hold>) -> Slot {
         match hold.clock {
@@ -123,6 +170,16 @@ impl Keeper {
         }
     }
 
+    /// For how long a lease of any of these locks runs that is held here.
+    pub(crate) fn held(&self, locks: &[String]) -> Option<Duration> {
+        let overlaps = |hold: &Hold| hold.names.locks.iter().any(|lock| locks.contains(lock));
+        let held = self.agenda.all();
+        held.iter()
+            .filter(|(_, hold)| !hold.has_ended() && overlaps(hold))
+            .map(|(_, hold)| hold.end().saturating_duration_since(hold.clock.now()))
+            .max()
+    }
+
     pub(crate) fn forget(&self, slot: Slot) {
         self.agenda.leave(slot);
     }
@@ -137,23 +194,19 @@ impl Keeper {
         };
         let sent = hold.clock.now();
         hold.runs_at_most_from(sent, ttl);
-        let renewal = Renewal {
-            name: hold.name.whole(),
-            owner: &hold.owner,
-            ttl,
-        };
-        let answer = self.store.renew(&[renewal], patience(hold)).await;
-        let outcome = match answer.map(|found| found.first().copied()) {
-            Ok(Some(Found::Ours)) => {
+        let renewals: Vec<_> = renewals(hold, ttl).collect();
+        let answer = self.store.renew(&renewals, patience(hold)).await;
+        let outcome = match answer.map(|found| worst(&found)) {
+            Ok(Found::Ours) => {
                 hold.set_ttl(ttl);
                 hold.runs_from(sent, ttl);
                 Ok(())
             }
-            Ok(Some(Found::Another)) => Err(LossCause::Taken),
-            Ok(_) => Err(LossCause::Deleted),
+            Ok(Found::Another) => Err(LossCause::Taken),
+            Ok(Found::Nothing) => Err(LossCause::Deleted),
             Err(source) => {
                 return Err(Error::Unavailable {
-                    key: hold.name.key().to_owned(),
+                    key: hold.names.label().to_owned(),
                     source,
                 });
             }
@@ -167,41 +220,41 @@ impl Keeper {
 
     /// Renews leases in one call, and says of each what was found.
     async fn renew(self: Arc<Self>, batch: Batch) {
+        let terms: Vec<_> = batch
+            .iter()
+            .map(|(_, hold)| (hold.ttl(), hold.clock.now()))
+            .collect();
         let renewals: Vec<_> = batch
             .iter()
-            .map(|(_, hold)| Renewal {
-                name: hold.name.whole(),
-                owner: &hold.owner,
-                ttl: hold.ttl(),
-            })
+            .zip(&terms)
+            .flat_map(|((_, hold), (ttl, _))| renewals(hold, *ttl))
             .collect();
         let patience = batch
             .iter()
             .map(|(_, hold)| patience(hold))
             .min()
             .unwrap_or_default();
-        let sent: Vec<_> = batch.iter().map(|(_, hold)| hold.clock.now()).collect();
         let answer = self.store.renew(&renewals, patience).await;
         self.tell_outage(answer.as_ref().err(), batch.len());
-        for (i, (slot, hold)) in batch.iter().enumerate() {
-            let found = match &answer {
-                Ok(found) => found.get(i).copied(),
-                Err(_) => None,
-            };
-            match found {
-                Some(Found::Ours) => {
+        let mut answers = answer.as_deref().unwrap_or_default();
+        for ((slot, hold), (ttl, sent)) in batch.iter().zip(terms) {
+            let (own, rest) = answers.split_at(hold.keys().len().min(answers.len()));
+            answers = rest;
+            if answer.is_err() {
+                self.counters.renewal_failed.up();
+                let again = hold.clock.now() + retry_pause(ttl);
+                self.agenda.renewed(*slot, again.min(hold.end()));
+                continue;
+            }
+            match worst(own) {
+                Found::Ours => {
                     self.counters.renewed.up();
-                    hold.runs_from(sent[i], renewals[i].ttl);
-                    warn_of_age(hold, renewals[i].ttl);
-                    self.agenda.renewed(*slot, next_look(hold, sent[i]));
+                    hold.runs_from(sent, ttl);
+                    warn_of_age(hold, ttl);
+                    self.agenda.renewed(*slot, next_look(hold, sent));
                 }
-                Some(Found::Nothing) => self.end(*slot, hold, LossCause::Deleted),
-                Some(Found::Another) => self.end(*slot, hold, LossCause::Taken),
-                None => {
-                    self.counters.renewal_failed.up();
-                    let again = hold.clock.now() + retry_pause(renewals[i].ttl);
-                    self.agenda.renewed(*slot, again.min(hold.deadline()));
-                }
+                Found::Nothing => self.end(*slot, hold, LossCause::Deleted),
+                Found::Another => self.end(*slot, hold, LossCause::Taken),
             }
         }
     }
@@ -254,7 +307,12 @@ impl Keeper {
         let mut told = what.told;
         let mut pause = Duration::from_millis(25);
         loop {
-            match self.store.release(what.name.whole(), &what.owner).await {
+            let owed = &what.owed;
+            match self
+                .store
+                .release(owed.keys(), owed.owner(), owed.leave())
+                .await
+            {
                 Ok(Found::Ours) => {
                     if what.doubt == Doubt::Granted {
                         self.counters.released.up();
@@ -262,13 +320,16 @@ impl Keeper {
                     return;
                 }
                 Ok(_) => match what.doubt {
-                    Doubt::Granted => return,
+                    Doubt::Granted => {
+                        self.tell_late_loss(owed);
+                        return;
+                    }
                     Doubt::Dropped if begun.elapsed() > DROPPED => return,
                     Doubt::Dropped | Doubt::Unanswered => {}
                 },
                 Err(error) => {
                     if what.doubt == Doubt::Granted && !told {
-                        self.tell_release_failed(what.name.key(), &error);
+                        self.tell_release_failed(owed.label(), &error);
                     }
                     told = true;
                 }
@@ -279,6 +340,20 @@ impl Keeper {
             }
             self.engine.sleep_until(again).await;
             pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// The key of a lease that was given back in the background was not there any more. Unless its
+    /// loss was seen before, this is where it is told.
+    fn tell_late_loss(&self, owed: &Owed) {
+        if let Owed::Lease(hold) = owed
+            && hold.loss().is_none()
+        {
+            self.counters.lost.up();
+            tracing::warn!(
+                key = owed.label(),
+                "the key of a lock that was given back was gone, or another's"
+            );
         }
     }
 
@@ -317,7 +392,7 @@ impl Keeper {
             hold.end_as(LossCause::Shutdown);
             if !hold.guarded.load(Ordering::Acquire) {
                 self.agenda.leave(slot);
-                self.give_back(Return::of(&hold, false));
+                self.give_back(Return::of(hold, false));
             }
         }
         if let Some(last) = last {
@@ -339,20 +414,37 @@ impl Keeper {
 }
 
 impl Return {
-    /// The key of a lease that was granted.
-    pub(crate) fn of(hold: &Hold, told: bool) -> Self {
+    /// The keys of a lease that was granted.
+    pub(crate) fn of(hold: Arc<Hold>, told: bool) -> Self {
         let doubt = if hold.in_doubt {
             Doubt::Unanswered
         } else {
             Doubt::Granted
         };
         Self {
-            name: hold.name.clone(),
-            owner: hold.owner.clone(),
+            until: Instant::now() + hold.ttl().max(hold.terms.min_hold),
+            owed: Owed::Lease(hold),
             doubt,
-            until: Instant::now() + hold.ttl(),
             told,
         }
+    }
+}
+
+/// What renews a lease: all of its keys.
+fn renewals(hold: &Hold, ttl: Duration) -> impl Iterator<Item = Renewal<'_>> {
+    hold.keys().iter().map(move |name| Renewal {
+        name,
+        owner: &hold.owner,
+        ttl,
+    })
+}
+
+/// A lease of several keys is as good as the worst of them.
+fn worst(found: &[Found]) -> Found {
+    let bad = |found: &&Found| **found != Found::Ours;
+    match found {
+        [] => Found::Nothing,
+        found => found.iter().find(bad).copied().unwrap_or(Found::Ours),
     }
 }
 
@@ -429,7 +521,7 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
             return;
         }
         from = hold.clock.now();
-        if hold.renew {
+        if hold.terms.renew {
             keeper.agenda.claim(slot).await;
             keeper.renew(vec![(slot, Arc::clone(&hold))]).await;
         }
@@ -443,12 +535,11 @@ fn may_poll_here() -> bool {
 
 /// When a lease whose ttl was started at `sent` needs attention next.
 fn next_look(hold: &Hold, sent: Instant) -> Instant {
-    let deadline = hold.deadline();
-    if hold.renew {
-        deadline.min(sent + hold.ttl() / RENEWALS_PER_TTL)
-    } else {
-        deadline
+    let mut next = hold.end();
+    if hold.terms.renew {
+        next = next.min(sent + hold.ttl() / RENEWALS_PER_TTL);
     }
+    next
 }
 
 /// How long a renewal may take: a half-dead connection has to be found out while there is time for
@@ -473,7 +564,7 @@ fn warn_of_age(hold: &Hold, ttl: Duration) {
     // Renewals come once an interval, so one of them is the first past each mark.
     if age >= mark && age < mark + interval {
         tracing::warn!(
-            key = hold.name.key(),
+            key = hold.names.label(),
             ?age,
             "a lock has been held for very long; does its body hang?"
         );

@@ -55,6 +55,41 @@ impl Display for Key {
     }
 }
 
+/// The keys of one call: one, or several that are taken together.
+#[derive(Clone, Debug)]
+pub struct Keys(Vec<Key>);
+
+impl Keys {
+    /// Several keys; those that are equal count once.
+    ///
+    /// # Errors
+    /// The error of the first key that could not be made, or of a call that names none.
+    pub fn all(keys: impl IntoIterator<Item = Result<Key, KeyError>>) -> Result<Self, KeyError> {
+        let mut distinct: Vec<Key> = Vec::new();
+        for key in keys {
+            let key = key?;
+            if !distinct.contains(&key) {
+                distinct.push(key);
+            }
+        }
+        if distinct.is_empty() {
+            let kind = KeyErrorKind::NoKeys;
+            return Err(KeyError { kind });
+        }
+        Ok(Self(distinct))
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Key] {
+        &self.0
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Self {
+        Self(vec![key])
+    }
+}
+
 /// Why no key could be made. The store was not asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
@@ -72,6 +107,7 @@ enum KeyErrorKind {
         before: String,
     },
     BlankKey,
+    NoKeys,
     TooLong {
         starts: String,
     },
@@ -99,6 +135,7 @@ impl Display for KeyError {
                 "no lock key: the `Display` of `<{placeholder}>` after `{before}` returned an error"
             ),
             KeyErrorKind::BlankKey => f.write_str("no lock key: the key is empty or blank"),
+            KeyErrorKind::NoKeys => f.write_str("no lock key: the list of keys is empty"),
             KeyErrorKind::TooLong { starts } => write!(
                 f,
                 "no lock key: the key that starts with `{starts}` is longer than {MAX_KEY} bytes; \

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
 use crate::hold::Hold;
@@ -14,7 +14,7 @@ use crate::keeper::{Keeper, Return, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
 
-/// A key that is held, until this value is released or dropped.
+/// A key that is held, until every handle of it is released or dropped.
 ///
 /// The keeper renews it every third of its ttl, unless it was taken with `renew(false)`. Dropping
 /// it gives the key back in the background, from any thread, also without a runtime;
@@ -24,6 +24,13 @@ use crate::store::{Found, Token};
 /// Holding a `Lease` value does not stop work that goes on after the lease was lost: look at
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 pub struct Lease {
+    grant: Arc<Grant>,
+    /// Where this handle stands among the calls that share the grant.
+    level: Arc<Level>,
+}
+
+/// What every handle of one grant shares; gives the key back when the last of them is gone.
+struct Grant {
     hold: Arc<Hold>,
     keeper: Arc<Keeper>,
     slot: Slot,
@@ -40,39 +47,95 @@ enum Returned {
     Done,
 }
 
+/// A locked call, under which one further call at a time may join its lease.
+#[derive(Default)]
+struct Level {
+    joining: Arc<Mutex<()>>,
+    /// The places that this call has taken under the calls that it has joined.
+    _places: Vec<Place>,
+}
+
+/// A guard whose type is not to be seen from a lease: clippy would tell every locked function to drop
+/// its lease early.
+type Place = Box<dyn Send + Sync>;
+
 impl Lease {
     pub(crate) fn new(hold: Arc<Hold>, keeper: Arc<Keeper>) -> Self {
         let slot = keeper.keep(&hold);
         Self {
-            hold,
-            keeper,
-            slot,
-            token: OnceCell::new(),
-            returned: OnceLock::new(),
+            grant: Arc::new(Grant {
+                hold,
+                keeper,
+                slot,
+                token: OnceCell::new(),
+                returned: OnceLock::new(),
+            }),
+            level: Arc::default(),
         }
     }
 
-    /// The key, without the client's prefix.
+    /// Another handle of the same lease, for work that outlives the function that took it: a
+    /// spawned task, a stream. The key is given back when the last handle is gone.
+    ///
+    /// A lost lease stops the function's body, but nothing else that holds a handle: such work has
+    /// to look at [`lost`](Self::lost).
+    ///
+    /// ```
+    /// # use lockattr::{Client, Error, distributed_lock};
+    /// #[distributed_lock(key = "upload:<id>", bind = lease)]
+    /// async fn upload(id: u64) -> Result<tokio::task::JoinHandle<()>, Error> {
+    ///     let lease = lease.share();
+    ///     Ok(tokio::spawn(async move {
+    ///         tokio::select! {
+    ///             () = send(id) => {}
+    ///             error = lease.lost() => eprintln!("stopped: {error}"),
+    ///         }
+    ///     }))
+    /// }
+    /// # async fn send(_: u64) { tokio::task::yield_now().await }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let client = Client::connect("memory:").await?;
+    /// # let task = client.scope(upload(1)).await?;
+    /// # assert!(matches!(client.scope(upload(1)).await, Err(Error::Busy { .. })));
+    /// # task.await.unwrap();
+    /// # client.scope(upload(1)).await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "the key is held for as long as the handle is"]
+    pub fn share(&self) -> Self {
+        Self {
+            grant: Arc::clone(&self.grant),
+            level: Arc::clone(&self.level),
+        }
+    }
+
+    /// The key, without the client's prefix. Of several keys, all, joined by ` + `.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.hold.name.key()
+        self.hold().names.label()
+    }
+
+    /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
+    #[must_use]
+    pub fn slot(&self) -> usize {
+        self.hold().index
     }
 
     /// The owner that is stored under the key: a random id of this acquisition, the host and the
     /// process. Whoever knows it can release the lock, so it does not belong into a log.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.hold.owner
+        &self.hold().owner
     }
 
     /// How long the lease may be relied on from now on, unless it is renewed; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.hold.loss().is_some() {
+        let hold = self.hold();
+        if hold.loss().is_some() {
             return Duration::ZERO;
         }
-        let now = self.hold.clock.now();
-        self.hold.deadline().saturating_duration_since(now)
+        hold.end().saturating_duration_since(hold.clock.now())
     }
 
     /// The fencing token of this grant: larger than that of every earlier grant of the key, also
@@ -88,23 +151,22 @@ impl Lease {
     /// [`Error::Lost`] where the key is not this lease's any more, [`Error::Unavailable`] where the
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
-        self.token
-            .get_or_try_init(|| self.draw_token())
-            .await
-            .copied()
+        let token = &self.grant.token;
+        token.get_or_try_init(|| self.draw_token()).await.copied()
     }
 
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
-        let hold = &self.hold;
-        match self
-            .keeper
-            .store
-            .token(hold.name.whole(), &hold.owner)
-            .await
-        {
+        let hold = self.hold();
+        let first = hold.keys().first().map_or("", String::as_str);
+        let store = &self.grant.keeper.store;
+        match store.token(first, &hold.names.locks, &hold.owner).await {
             Ok(Token::Drawn(token)) => Ok(token),
-            Ok(Token::NotHeld(found)) => Err(self.lose(found)),
+            Ok(Token::NotHeld(found)) => {
+                let cause = loss(found);
+                hold.end_as(cause);
+                Err(hold.lost(hold.loss().unwrap_or(cause)))
+            }
             Err(source) => Err(Error::Unavailable {
                 key: self.key().to_owned(),
                 source,
@@ -118,10 +180,10 @@ impl Lease {
     /// Cancel-safe.
     pub async fn lost(&self) -> Error {
         loop {
-            if let Some(cause) = self.hold.loss() {
-                return self.hold.lost(cause);
+            if let Some(cause) = self.hold().loss() {
+                return self.hold().lost(cause);
             }
-            self.hold.ended().await;
+            self.hold().ended().await;
         }
     }
 
@@ -139,10 +201,12 @@ impl Lease {
             reason,
         })?;
         self.check()?;
-        self.keeper.extend(self.slot, &self.hold, ttl).await
+        let grant = &self.grant;
+        grant.keeper.extend(grant.slot, &grant.hold, ttl).await
     }
 
-    /// Gives the key back and waits until the store has confirmed it.
+    /// Gives the key back and waits until the store has confirmed it. Where other handles of the
+    /// lease are left, only this one is given up.
     ///
     /// A store that cannot be asked is no error here: it is logged and counted, and the keeper
     /// tries again until the key has expired. Waits at most for the client's connect timeout and
@@ -157,18 +221,115 @@ impl Lease {
         self.give_back().await
     }
 
-    /// [`release`](Self::release) for a lease that is still borrowed, and not to be used any more.
+    /// [`release`](Self::release) for a handle that is still borrowed, and not to be used any more.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
         self.check()?;
+        // Handles are made from handles: where this is the only one, it stays so.
+        if Arc::strong_count(&self.grant) > 1 {
+            return Ok(());
+        }
+        self.grant.release().await
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.grant.hold
+    }
+
+    /// The loss of the lease, if it is known by now.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.hold().loss() {
+            Some(cause) => Err(self.hold().lost(cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// A body is going to run under this lease: shutting down waits until it was stopped.
+    pub(crate) fn guard(&self) {
+        self.hold().guarded.store(true, Ordering::Release);
+    }
+
+    /// The body has come to a success.
+    pub(crate) fn succeed(&self) {
+        self.hold().succeed();
+    }
+
+    /// How the lease was lost, if it was; `waker` is woken when that changes.
+    pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
+        self.hold().wake_at_end(ticket, waker);
+        self.hold().loss()
+    }
+
+    pub(crate) fn hand_in(&self, ticket: usize) {
+        self.hold().hand_in(ticket);
+    }
+
+    pub(crate) fn error(&self, cause: LossCause) -> Error {
+        self.hold().lost(cause)
+    }
+
+    /// Until when a body may wind down after a loss that is noticed now: never past the moment up to
+    /// which the store has promised the key.
+    pub(crate) fn end_of_grace(&self) -> Instant {
+        let hold = self.hold();
+        (hold.clock.now() + hold.terms.grace).min(hold.deadline())
+    }
+
+    /// Waits for a moment in the lease's time.
+    pub(crate) fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static {
+        let clock = self.hold().clock;
+        let engine = self.grant.keeper.engine.clone();
+        async move { clock.sleep_until(&engine, at).await }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.hold().clock.now()
+    }
+
+    /// Whether the lease is this keeper's, and still runs.
+    pub(crate) fn is_of(&self, keeper: &Arc<Keeper>) -> bool {
+        Arc::ptr_eq(&self.grant.keeper, keeper) && self.hold().loss().is_none()
+    }
+
+    /// The whole lock keys that it holds.
+    pub(crate) fn locks(&self) -> &[String] {
+        &self.hold().names.locks
+    }
+
+    /// Whether both are handles of one grant.
+    pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.grant, &other.grant)
+    }
+
+    /// Waits until no other call stands right under this one, and takes that place.
+    pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
+        Arc::clone(&self.level.joining).lock_owned()
+    }
+
+    /// A handle for a call that has taken those places.
+    pub(crate) fn joined(self, places: Vec<OwnedMutexGuard<()>>) -> Self {
+        let places = places.into_iter().map(|place| Box::new(place) as Place);
+        let level = Level {
+            joining: Arc::default(),
+            _places: places.collect(),
+        };
+        Self {
+            grant: self.grant,
+            level: Arc::new(level),
+        }
+    }
+}
+
+impl Grant {
+    async fn release(&self) -> Result<(), Error> {
         self.hold.end_given_back();
         self.keeper.forget(self.slot);
         let hold = &self.hold;
-        match self
+        let released = self
             .keeper
             .store
-            .release(hold.name.whole(), &hold.owner)
-            .await
-        {
+            .release(hold.keys(), &hold.owner, hold.leave())
+            .await;
+        match released {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
@@ -182,7 +343,7 @@ impl Lease {
                 Err(self.hold.lost(loss(found)))
             }
             Err(error) => {
-                self.keeper.tell_release_failed(self.key(), &error);
+                self.keeper.tell_release_failed(hold.names.label(), &error);
                 self.set_returned(Returned::Tried);
                 Ok(())
             }
@@ -193,31 +354,6 @@ impl Lease {
         // The first answer stays; there is one call.
         let _ = self.returned.set(returned);
     }
-
-    /// The loss of the lease, if it is known by now.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.hold.loss() {
-            Some(cause) => Err(self.hold.lost(cause)),
-            None => Ok(()),
-        }
-    }
-
-    fn lose(&self, found: Found) -> Error {
-        let cause = loss(found);
-        self.hold.end_as(cause);
-        self.hold.lost(self.hold.loss().unwrap_or(cause))
-    }
-
-    /// A body is going to run under this lease: shutting down waits until it was stopped.
-    pub(crate) fn guard(&self) {
-        self.hold.guarded.store(true, Ordering::Release);
-    }
-
-    /// How the lease was lost, if it was; `waker` is woken when that changes.
-    pub(crate) fn poll_lost(&self, waker: &Waker) -> Option<Error> {
-        self.hold.wake_at_end(waker);
-        self.hold.loss().map(|cause| self.hold.lost(cause))
-    }
 }
 
 fn loss(found: Found) -> LossCause {
@@ -227,14 +363,15 @@ fn loss(found: Found) -> LossCause {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Grant {
     fn drop(&mut self) {
         self.keeper.forget(self.slot);
         self.hold.end_given_back();
         let returned = self.returned.get();
         if returned != Some(&Returned::Done) {
             let told = returned == Some(&Returned::Tried);
-            self.keeper.give_back(Return::of(&self.hold, told));
+            self.keeper
+                .give_back(Return::of(Arc::clone(&self.hold), told));
         }
     }
 }

@@ -48,6 +48,7 @@
 //! - `tls`: `rediss://` URLs, by rustls.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod ambient;
 mod answer;
 mod client;
 mod clock;
@@ -65,6 +66,7 @@ mod queue;
 mod stats;
 pub mod store;
 
+pub use ambient::current;
 pub use client::{Client, ClientBuilder, LockRequest};
 pub use error::{Error, LossCause, StoreError};
 pub use key::{Key, KeyError};
@@ -88,10 +90,10 @@ pub mod __private {
     pub use std;
 
     pub use crate::answer::{
-        Verdict, busy_error, busy_return, busy_skip, down_error, down_return, down_skip,
-        lost_cancel, lost_continue, lost_return,
+        End, Verdict, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
+        down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
     pub use crate::client::Settings as Options;
     pub use crate::guarded::{Ending, Entered, Outcome, at_once, client, enter};
-    pub use crate::key::{KeyValue, KeyWriter};
+    pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

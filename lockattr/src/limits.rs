@@ -29,6 +29,32 @@ pub(crate) fn wait(wait: Duration) -> Result<Duration, String> {
     }
 }
 
+/// A length that is counted in whole milliseconds: `min_hold`, `max_hold`, `once`, a grace.
+pub(crate) fn length(what: &str, length: Duration) -> Result<Duration, String> {
+    let whole = Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+    if (Duration::from_millis(1)..=MAX).contains(&whole) {
+        Ok(whole)
+    } else {
+        Err(format!(
+            "{what} is at least 1ms and at most 366 days, not {length:?}"
+        ))
+    }
+}
+
+/// The most holders that a key may have at a time: each is a key that a refused call looks at.
+pub(crate) const MAX_PERMITS: u32 = 1000;
+
+/// A number of holders.
+pub(crate) fn permits(permits: u32) -> Result<u32, String> {
+    if (1..=MAX_PERMITS).contains(&permits) {
+        Ok(permits)
+    } else {
+        Err(format!(
+            "a key has at least 1 and at most {MAX_PERMITS} permits, not {permits}"
+        ))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,6 +23,11 @@ impl Origin {
         Self(format!("@{host}:{}", std::process::id()))
     }
 
+    /// `host:pid`, as errors show it.
+    pub(crate) fn shown(&self) -> String {
+        self.0.trim_start_matches('@').to_owned()
+    }
+
     /// The owner of one acquisition: a fresh random id, and this origin.
     pub(crate) fn new_owner(&self) -> String {
         let mut owner = String::with_capacity(32 + self.0.len());

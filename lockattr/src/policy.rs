@@ -94,6 +94,45 @@ impl<R: Skip> OnUnavailableSkip for R {
     }
 }
 
+/// `on_done = skip`, the default where there is a `once`.
+#[diagnostic::on_unimplemented(
+    message = "`on_done = skip` has no value to return as `{Self}`",
+    label = "`{Self}` has no skip value",
+    note = "`on_done = skip` is what `once` does unless told otherwise",
+    note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
+    note = "or write `on_done = return EXPR` with the value for work that is done already, \
+            or `impl lockattr::Skip for {Self}`"
+)]
+pub trait OnDoneSkip {
+    fn answer() -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Skip> OnDoneSkip for R {
+    fn answer() -> Self {
+        R::skip()
+    }
+}
+
+/// `on_done = error`.
+#[diagnostic::on_unimplemented(
+    message = "`on_done = error` cannot tell that the work is done through `{Self}`",
+    label = "`{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`",
+    note = "or write `on_done = skip` to return quietly, or `on_done = return EXPR` with the value \
+            for work that is done already"
+)]
+pub trait OnDoneError {
+    fn answer(error: Error) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<R: Fail> OnDoneError for R {
+    fn answer(error: Error) -> Self {
+        R::fail(error)
+    }
+}
+
 /// `on_busy = error`.
 #[diagnostic::on_unimplemented(
     message = "`on_busy = error` cannot tell a busy key through `{Self}`",

@@ -11,38 +11,41 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
-use crate::hold::{Grant, Hold, Name, relied_on};
-use crate::keeper::{Doubt, Keeper, OnItsWay, Return};
+use crate::hold::{Grant, Hold, Names, Terms, relied_on};
+use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return};
 use crate::lease::Lease;
 use crate::owner;
-use crate::store::{Acquired, Try};
+use crate::store::{Acquired, Request, Try};
 
 /// What a client says that takes no more.
 pub(crate) const SHUT_DOWN: &str = "the client was shut down";
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) struct Ask {
-    pub(crate) name: Name,
+    pub(crate) names: Names,
     pub(crate) owner: String,
-    pub(crate) ttl: Duration,
+    pub(crate) terms: Terms,
     pub(crate) wait: Duration,
-    pub(crate) renew: bool,
+}
+
+impl Ask {
+    /// The ttl that the store is asked for: a key that is to stay closed for longer does so also
+    /// where its holder dies.
+    fn ttl(&self) -> Duration {
+        self.terms.ttl.max(self.terms.min_hold)
+    }
 }
 
 /// Takes the key, waiting for it where the call allows that.
 ///
 /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
 pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error> {
-    let clock = if keeper.store.in_callers_time() {
-        Clock::of_caller()
-    } else {
-        Clock::Real
-    };
+    let clock = keeper.clock_of_caller();
     let give_up = clock.now() + ask.wait;
     let mut asked = Asked::new(keeper, ask);
     let mut try_ = Try::First;
@@ -52,9 +55,9 @@ pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Err
         try_ = Try::Again;
         let now = clock.now();
         let next = match answer {
-            Ok(Acquired::Granted { sent, .. }) => {
-                if now < sent + relied_on(asked.ask.ttl) {
-                    return Ok(asked.into_lease(sent, clock));
+            Ok(Acquired::Granted { index, sent, .. }) => {
+                if now < sent + relied_on(asked.ask.ttl()) {
+                    return Ok(asked.into_lease(index, sent, clock));
                 }
                 if now >= give_up {
                     let late = "the grant came when its ttl was over";
@@ -64,22 +67,30 @@ pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Err
                 now
             }
             Ok(Acquired::Busy {
-                owner, remaining, ..
+                index,
+                owner,
+                remaining,
+                ..
             }) => {
                 if now >= give_up {
                     return Err(Error::Busy {
-                        key: asked.key(),
+                        key: asked.key(index),
                         holder: owner::shown(&owner),
                         remaining,
                     });
                 }
-                let step = jittered(pause).min(remaining.max(SHORTEST_PAUSE));
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                (now + step).min(give_up)
+                let end_of_lease = now + remaining.max(SHORTEST_PAUSE);
+                next_look(now, &mut pause, give_up.min(end_of_lease))
             }
-            Ok(Acquired::Foreign { found }) => {
+            Ok(Acquired::Done { index, since, .. }) => {
+                return Err(Error::Done {
+                    key: asked.key(index),
+                    since,
+                });
+            }
+            Ok(Acquired::Foreign { index, found }) => {
                 return Err(Error::Foreign {
-                    key: asked.key(),
+                    key: asked.key(index),
                     found,
                 });
             }
@@ -90,6 +101,13 @@ pub(crate) async fn acquire(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Err
         }
         clock.sleep_until(&keeper.engine, next).await;
     }
+}
+
+/// The next time to look again, after a pause that grows; never after `give_up`.
+pub(crate) fn next_look(now: Instant, pause: &mut Duration, give_up: Instant) -> Instant {
+    let next = now + jittered(*pause);
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+    next.min(give_up)
 }
 
 /// Between half of a pause and the whole, different for each waiter.
@@ -135,14 +153,21 @@ impl<'a> Asked<'a> {
         if before == Fate::Clear {
             self.fate = Fate::Open;
         }
-        let ask = &self.ask;
-        let answer = self
-            .keeper
-            .store
-            .acquire(ask.name.whole(), &ask.owner, ask.ttl, try_)
-            .await;
+        let (names, want) = self.ask.names.wanted();
+        let request = Request {
+            names,
+            want,
+            owner: &self.ask.owner,
+            ttl: self.ask.ttl(),
+            try_,
+        };
+        let answer = self.keeper.store.acquire(request).await;
         let in_doubt = match &answer {
-            Ok(Acquired::Granted { in_doubt, .. } | Acquired::Busy { in_doubt, .. }) => *in_doubt,
+            Ok(
+                Acquired::Granted { in_doubt, .. }
+                | Acquired::Busy { in_doubt, .. }
+                | Acquired::Done { in_doubt, .. },
+            ) => *in_doubt,
             Ok(Acquired::Foreign { .. }) => false,
             Err(error) => error.is_in_doubt(),
         };
@@ -154,14 +179,18 @@ impl<'a> Asked<'a> {
         answer
     }
 
-    fn into_lease(mut self, sent: Instant, clock: Clock) -> Lease {
+    fn into_lease(mut self, index: usize, sent: Instant, clock: Clock) -> Lease {
+        let ttl = self.ask.ttl();
         let grant = Grant {
-            name: mem::take(&mut self.ask.name),
+            names: mem::take(&mut self.ask.names),
+            index,
             owner: mem::take(&mut self.ask.owner),
             clock,
             sent,
-            ttl: self.ask.ttl,
-            renew: self.ask.renew,
+            terms: Terms {
+                ttl,
+                ..self.ask.terms
+            },
             in_doubt: self.fate == Fate::InDoubt,
         };
         // From here on the lease answers for the key.
@@ -170,13 +199,14 @@ impl<'a> Asked<'a> {
         Lease::new(Arc::new(hold), Arc::clone(self.keeper))
     }
 
-    fn key(&self) -> String {
-        self.ask.name.key().to_owned()
+    /// The key that an answer speaks of, as the user knows it.
+    fn key(&self, index: usize) -> String {
+        self.ask.names.key(index)
     }
 
     fn unavailable(&self, source: StoreError) -> Error {
         Error::Unavailable {
-            key: self.key(),
+            key: self.ask.names.label().to_owned(),
             source,
         }
     }
@@ -189,11 +219,14 @@ impl Drop for Asked<'_> {
             Fate::Open => Doubt::Dropped,
             Fate::InDoubt => Doubt::Unanswered,
         };
+        let until = Instant::now() + self.ask.ttl();
         self.keeper.give_back(Return {
-            name: mem::take(&mut self.ask.name),
-            owner: mem::take(&mut self.ask.owner),
+            owed: Owed::Request {
+                names: mem::take(&mut self.ask.names),
+                owner: mem::take(&mut self.ask.owner),
+            },
             doubt,
-            until: Instant::now() + self.ask.ttl,
+            until,
             told: false,
         });
     }

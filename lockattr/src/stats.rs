@@ -29,6 +29,11 @@ counters! {
     granted,
     /// Calls that found the key busy, after their wait.
     busy,
+    /// Calls whose work was done already.
+    done,
+    /// Bodies that ran without a lock in the store: `on_unavailable = run` and `local`, and every
+    /// call of a disabled client.
+    unguarded,
     /// Calls that were answered neither with a lease nor with busy: the store could not be asked,
     /// or the key or a setting was refused.
     unavailable,

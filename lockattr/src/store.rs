@@ -3,11 +3,12 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::StoreError;
 
 pub(crate) mod memory;
+pub(crate) mod nowhere;
 pub(crate) mod redis;
 
 /// The answer of a [`Store`], when it comes.
@@ -25,15 +26,10 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// Cancel-safety: a future may be dropped at any time. Steps asked for afterwards must take effect
 /// after the one whose future was dropped, if that takes effect at all.
 pub trait Store: Debug + Send + Sync + 'static {
-    /// Grants `name` to `owner` for `ttl` if nobody holds it. Asked again for the same owner, it
-    /// recognises its own grant and starts the ttl anew.
-    fn acquire<'a>(
-        &'a self,
-        name: &'a str,
-        owner: &'a str,
-        ttl: Duration,
-        try_: Try,
-    ) -> Reply<'a, Acquired>;
+    /// Grants all of the names, or one of them, to an owner for a ttl, if nobody holds them; or
+    /// nothing. Asked again for the same owner, it recognises its own grant and starts the ttl
+    /// anew.
+    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired>;
 
     /// Starts the ttl of each lease anew where its owner still holds it. Never creates a name. The
     /// answers stand in the order of the leases.
@@ -41,17 +37,55 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// `patience` is how long the answer may take.
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>>;
 
-    /// Removes `name` if `owner` holds it.
-    fn release<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Found>;
+    /// Ends the owner's hold of each name that it still holds, and leaves there what is to be left.
+    /// Answers [`Found::Ours`] where it held all of them.
+    fn release<'a>(&'a self, names: &'a [String], owner: &'a str, leave: Leave)
+    -> Reply<'a, Found>;
 
-    /// Draws the fencing token of `owner`'s grant: larger than every token of `name` before.
-    fn token<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Token>;
+    /// Draws the fencing token of the grant by which `owner` holds `held`: larger than every token
+    /// before of any of the `locks`.
+    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token>;
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
     /// than in real time.
     fn in_callers_time(&self) -> bool {
         false
     }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The whole lock keys, or those of a lock's slots. Never none.
+    pub names: &'a [String],
+    /// How many of them.
+    pub want: Want,
+    /// Who asks.
+    pub owner: &'a str,
+    /// For how long.
+    pub ttl: Duration,
+    /// Whether this is the first try.
+    pub try_: Try,
+}
+
+/// How many of the names of a [`Request`] are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// All or none.
+    All,
+    /// The first that is free.
+    Any,
+}
+
+/// What a release leaves under the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// Nothing: the name is free.
+    Nothing,
+    /// A lock that nobody holds any more, for this long.
+    Closed(Duration),
+    /// The mark that the work is done, for this long.
+    Done(Duration),
 }
 
 /// Which try of one acquisition this is.
@@ -64,19 +98,23 @@ pub enum Try {
     Again,
 }
 
-/// The answer to an acquire.
+/// The answer to an acquire. `index` says of which name it speaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Acquired {
-    /// The owner holds the name.
+    /// The owner holds all names, or the one at `index`.
     Granted {
+        /// Which of the names, where any was wanted.
+        index: usize,
         /// The moment just before the request that won was sent; the lease counts from here.
         sent: Instant,
         /// Whether an earlier request of the same owner may still be carried out.
         in_doubt: bool,
     },
-    /// Somebody else holds the name.
+    /// Somebody else holds it.
     Busy {
+        /// Which of the names.
+        index: usize,
         /// The owner that was found.
         owner: String,
         /// How long its lease still runs.
@@ -84,8 +122,19 @@ pub enum Acquired {
         /// Whether an earlier request of the asking owner may still be carried out.
         in_doubt: bool,
     },
-    /// Something that is not a lock is stored under the name.
+    /// It bears the mark of work that is done.
+    Done {
+        /// Which of the names.
+        index: usize,
+        /// Since when.
+        since: SystemTime,
+        /// Whether an earlier request of the asking owner may still be carried out.
+        in_doubt: bool,
+    },
+    /// Something that is not a lock is stored under it.
     Foreign {
+        /// Which of the names.
+        index: usize,
         /// What it is, as in `a hash`.
         found: String,
     },

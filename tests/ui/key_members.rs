@@ -29,7 +29,7 @@ async fn no_such_field(order: Order) -> Result<(), lockattr::Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "c:<order.name()>")]
+#[distributed_lock(key = "c:<order.nickname()>")]
 async fn no_such_method(order: Order) -> Result<(), lockattr::Error> {
     Ok(())
 }

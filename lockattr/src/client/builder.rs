@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Client, Inner};
+use super::{Client, Fallbacks, Inner, disabled};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::keeper::Keeper;
@@ -12,6 +12,7 @@ use crate::owner::Origin;
 use crate::stats::Counters;
 use crate::store::Store;
 use crate::store::memory::Memory;
+use crate::store::nowhere::Nowhere;
 use crate::store::redis::{self, Redis};
 
 /// The longest prefix, in bytes.
@@ -100,7 +101,7 @@ impl ClientBuilder {
     /// Those of [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         match self.open(url.as_ref())? {
-            Opened::Memory(client) => Ok(client),
+            Opened::Ready(client) => Ok(client),
             Opened::Redis(client, redis) => {
                 let owner = client.0.origin.new_owner();
                 let key = format!("connect-check:{}", &owner[..32]);
@@ -120,7 +121,7 @@ impl ClientBuilder {
     /// [`Error::Config`] for a URL or a setting that cannot be used.
     pub fn connect_lazily(self, url: impl AsRef<str>) -> Result<Client, Error> {
         match self.open(url.as_ref())? {
-            Opened::Memory(client) | Opened::Redis(client, _) => Ok(client),
+            Opened::Ready(client) | Opened::Redis(client, _) => Ok(client),
         }
     }
 
@@ -131,14 +132,27 @@ impl ClientBuilder {
     /// [`Error::Config`] for a setting that cannot be used.
     pub fn store(self, store: impl Store) -> Result<Client, Error> {
         self.check()?;
+        if disabled::by_environment() {
+            return self.without_locks();
+        }
         let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(store)))
+        Ok(self.client(&engine, Arc::new(store), false))
+    }
+
+    pub(super) fn without_locks(self) -> Result<Client, Error> {
+        self.check()?;
+        disabled::tell();
+        let engine = start_engine()?;
+        Ok(self.client(&engine, Arc::new(Nowhere), true))
     }
 
     fn open(self, url: &str) -> Result<Opened, Error> {
         self.check()?;
+        if disabled::by_environment() {
+            return self.without_locks().map(Opened::Ready);
+        }
         if url == "memory:" {
-            return self.store(Memory::new()).map(Opened::Memory);
+            return self.store(Memory::new()).map(Opened::Ready);
         }
         let settings = redis::Settings {
             prefix: self.prefix.clone(),
@@ -150,7 +164,7 @@ impl ClientBuilder {
         let engine = start_engine()?;
         let redis = Arc::new(Redis::new(&settings, &engine));
         let store = Arc::clone(&redis);
-        Ok(Opened::Redis(self.client(&engine, store), redis))
+        Ok(Opened::Redis(self.client(&engine, store, false), redis))
     }
 
     #[cfg(feature = "tls")]
@@ -167,13 +181,15 @@ impl ClientBuilder {
         redis::target(url)
     }
 
-    fn client(self, engine: &Engine, store: Arc<dyn Store>) -> Client {
+    fn client(self, engine: &Engine, store: Arc<dyn Store>, disabled: bool) -> Client {
         let patience = 2 * (self.connect_timeout + self.reply_timeout);
         Client(Arc::new(Inner {
             keeper: Keeper::start(engine, store, Arc::new(Counters::default()), patience),
             prefix: self.prefix,
             ttl: self.ttl,
             origin: Origin::here(),
+            fallbacks: Fallbacks::default(),
+            disabled,
         }))
     }
 
@@ -213,7 +229,8 @@ impl ClientBuilder {
 }
 
 enum Opened {
-    Memory(Client),
+    /// Nothing to connect to.
+    Ready(Client),
     Redis(Client, Arc<Redis>),
 }
 

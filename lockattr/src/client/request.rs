@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Client, Settings};
 use crate::error::Error;
-use crate::key::Key;
+use crate::key::Keys;
 use crate::lease::Lease;
 
 /// A key that is about to be asked for; see [`Client::lock`].
@@ -12,15 +12,15 @@ use crate::lease::Lease;
 #[must_use = "a request takes nothing before `acquire().await`"]
 pub struct LockRequest {
     client: Client,
-    key: Result<Key, Error>,
+    keys: Result<Keys, Error>,
     settings: Settings,
 }
 
 impl LockRequest {
-    pub(super) fn new(client: Client, key: Result<Key, Error>) -> Self {
+    pub(super) fn new(client: Client, keys: Result<Keys, Error>) -> Self {
         Self {
             client,
-            key,
+            keys,
             settings: Settings::new(),
         }
     }
@@ -45,6 +45,27 @@ impl LockRequest {
         self
     }
 
+    /// How long the key stays closed at least, counted from the grant, however early the lease is
+    /// given back: from 1 ms to 366 days. Nothing where this is not called.
+    pub fn min_hold(mut self, length: Duration) -> Self {
+        self.settings = self.settings.min_hold(length);
+        self
+    }
+
+    /// How long the lease lasts at most, however well it is renewed: from 1 ms to 366 days. For
+    /// ever where this is not called.
+    pub fn max_hold(mut self, length: Duration) -> Self {
+        self.settings = self.settings.max_hold(length);
+        self
+    }
+
+    /// How many holders the key has at a time: from 1 to 1,000. One where this is not called.
+    /// [`Lease::slot`] says which of them a lease is.
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.settings = self.settings.permits(permits);
+        self
+    }
+
     /// Asks for the key.
     ///
     /// The store is asked at most twice, each time for at most the client's connect timeout and
@@ -56,6 +77,6 @@ impl LockRequest {
     /// [`Error::Busy`] once the wait is over, [`Error::Unavailable`], [`Error::Foreign`],
     /// [`Error::Key`] and [`Error::Invalid`].
     pub async fn acquire(self) -> Result<Lease, Error> {
-        self.client.acquire(self.key, &self.settings).await
+        self.client.acquire(self.keys, &self.settings).await
     }
 }

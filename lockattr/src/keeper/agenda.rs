@@ -135,10 +135,10 @@ impl Agenda {
             let Some(entry) = table.entries.get_mut(&slot) else {
                 continue;
             };
-            let deadline = entry.hold.deadline();
+            let deadline = entry.hold.end();
             if now >= deadline {
                 over.push((slot, Arc::clone(&entry.hold)));
-            } else if entry.hold.renew && !entry.renewing && at < deadline {
+            } else if entry.hold.terms.renew && !entry.renewing && at < deadline {
                 entry.renewing = true;
                 batch.push((slot, Arc::clone(&entry.hold)));
                 self.plan(&mut table, slot, Some(deadline));
@@ -153,7 +153,7 @@ impl Agenda {
             if hold.loss().is_some() {
                 self.leave(slot);
             } else {
-                self.plan(&mut self.table(), slot, Some(hold.deadline()));
+                self.plan(&mut self.table(), slot, Some(hold.end()));
             }
         }
         batch

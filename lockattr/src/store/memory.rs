@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Acquired, Found, Renewal, Reply, Store, Token, Try};
+use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Want};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -41,8 +41,21 @@ struct Locks {
 
 #[derive(Debug)]
 struct Held {
-    owner: String,
+    by: Holder,
     until: Instant,
+}
+
+#[derive(Debug)]
+enum Holder {
+    Owner(String),
+    /// The work is done, since then.
+    Done(SystemTime),
+}
+
+impl Held {
+    fn is_by(&self, owner: &str) -> bool {
+        matches!(&self.by, Holder::Owner(holder) if holder == owner)
+    }
 }
 
 impl Memory {
@@ -61,10 +74,10 @@ impl Memory {
     /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
         let until = now() + ttl;
-        let owner = owner.to_owned();
+        let by = Holder::Owner(owner.to_owned());
         self.locks()
             .held
-            .insert(name.to_owned(), Held { owner, until });
+            .insert(name.to_owned(), Held { by, until });
     }
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
@@ -75,7 +88,10 @@ impl Memory {
     /// The owner that holds a name now.
     #[must_use]
     pub fn holder(&self, name: &str) -> Option<String> {
-        self.locks().live(name).map(|held| held.owner.clone())
+        match &self.locks().live(name)?.by {
+            Holder::Owner(owner) => Some(owner.clone()),
+            Holder::Done(_) => None,
+        }
     }
 
     fn locks(&self) -> MutexGuard<'_, Locks> {
@@ -107,10 +123,104 @@ impl Locks {
     fn find(&mut self, name: &str, owner: &str) -> Found {
         match self.live(name) {
             None => Found::Nothing,
-            Some(held) if held.owner == owner => Found::Ours,
+            Some(held) if held.is_by(owner) => Found::Ours,
             Some(_) => Found::Another,
         }
     }
+
+    /// Why `owner` cannot have a name, if it cannot.
+    fn refusal(&mut self, index: usize, name: &str, owner: &str) -> Option<Acquired> {
+        let held = self.live(name).filter(|held| !held.is_by(owner))?;
+        Some(match &held.by {
+            Holder::Owner(owner) => Acquired::Busy {
+                index,
+                owner: owner.clone(),
+                remaining: held.until - now(),
+                in_doubt: false,
+            },
+            Holder::Done(since) => Acquired::Done {
+                index,
+                since: *since,
+                in_doubt: false,
+            },
+        })
+    }
+
+    fn acquire(&mut self, request: Request<'_>) -> Acquired {
+        let sent = now();
+        let owner = request.owner;
+        let names = request.names.iter().enumerate();
+        let mut refusals = Vec::new();
+        let mut free = Vec::new();
+        for (index, name) in names {
+            match self.refusal(index, name, owner) {
+                Some(refusal) => refusals.push(refusal),
+                None => free.push(index),
+            }
+        }
+        if request.want == Want::Any {
+            let ours = |index: &&usize| self.held.contains_key(&request.names[**index]);
+            free = free
+                .iter()
+                .find(ours)
+                .or(free.first())
+                .copied()
+                .into_iter()
+                .collect();
+        }
+        let granted = match request.want {
+            Want::All => refusals.is_empty(),
+            Want::Any => !free.is_empty(),
+        };
+        if !granted {
+            return refusals.swap_remove(soonest(&refusals));
+        }
+        for index in &free {
+            let held = Held {
+                by: Holder::Owner(owner.to_owned()),
+                until: sent + request.ttl,
+            };
+            self.held.insert(request.names[*index].clone(), held);
+        }
+        Acquired::Granted {
+            index: free[0],
+            sent,
+            in_doubt: false,
+        }
+    }
+
+    fn release(&mut self, name: &str, owner: &str, leave: Leave) -> Found {
+        let found = self.find(name, owner);
+        if found == Found::Ours {
+            let left = match leave {
+                Leave::Nothing => None,
+                Leave::Closed(length) => {
+                    let origin = owner.split_once('@').map_or("", |(_, origin)| origin);
+                    Some((Holder::Owner(format!("{:032}@{origin}", 0)), length))
+                }
+                Leave::Done(length) => Some((Holder::Done(SystemTime::now()), length)),
+            };
+            match left {
+                None => self.held.remove(name),
+                Some((by, length)) => {
+                    let until = now() + length;
+                    self.held.insert(name.to_owned(), Held { by, until })
+                }
+            };
+        }
+        found
+    }
+}
+
+/// Of several refusals, the one whose lease ends first.
+fn soonest(refusals: &[Acquired]) -> usize {
+    let ends = |refusal: &Acquired| match refusal {
+        Acquired::Busy { remaining, .. } => *remaining,
+        _ => Duration::MAX,
+    };
+    (0..refusals.len())
+        .min_by_key(|index| ends(&refusals[*index]))
+        .unwrap_or(0)
 }
 
 /// The calling runtime's time where there is one, and real time elsewhere.
@@ -119,34 +229,8 @@ fn now() -> Instant {
 }
 
 impl Store for Memory {
-    fn acquire<'a>(
-        &'a self,
-        name: &'a str,
-        owner: &'a str,
-        ttl: Duration,
-        _: Try,
-    ) -> Reply<'a, Acquired> {
-        self.step(move |locks| {
-            let sent = now();
-            match locks.live(name) {
-                Some(held) if held.owner != owner => Acquired::Busy {
-                    owner: held.owner.clone(),
-                    remaining: held.until - sent,
-                    in_doubt: false,
-                },
-                _ => {
-                    let held = Held {
-                        owner: owner.to_owned(),
-                        until: sent + ttl,
-                    };
-                    locks.held.insert(name.to_owned(), held);
-                    Acquired::Granted {
-                        sent,
-                        in_doubt: false,
-                    }
-                }
-            }
-        })
+    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
+        self.step(move |locks| locks.acquire(request))
     }
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], _: Duration) -> Reply<'a, Vec<Found>> {
@@ -164,18 +248,23 @@ impl Store for Memory {
         })
     }
 
-    fn release<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Found> {
+    fn release<'a>(
+        &'a self,
+        names: &'a [String],
+        owner: &'a str,
+        leave: Leave,
+    ) -> Reply<'a, Found> {
         self.step(move |locks| {
-            let found = locks.find(name, owner);
-            if found == Found::Ours {
-                locks.held.remove(name);
-            }
-            found
+            let release = |answer, name: &String| match locks.release(name, owner, leave) {
+                Found::Ours => answer,
+                other => other,
+            };
+            names.iter().fold(Found::Ours, release)
         })
     }
 
-    fn token<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Token> {
-        self.step(move |locks| match locks.find(name, owner) {
+    fn token<'a>(&'a self, held: &'a str, _: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+        self.step(move |locks| match locks.find(held, owner) {
             Found::Ours => {
                 locks.last_token = micros_since_epoch().max(locks.last_token + 1);
                 Token::Drawn(locks.last_token)

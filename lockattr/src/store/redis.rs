@@ -5,11 +5,11 @@
 //! instance; every other step is a script that compares the owner inside the server.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redis::{Cmd, Script, Value};
 
-use super::{Acquired, Found, Renewal, Reply, Store, Token, Try};
+use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Try, Want};
 use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
 
@@ -99,19 +99,32 @@ impl Redis {
     /// cannot be written to is found before any job runs. Loads the scripts on the way.
     pub(crate) async fn prove(&self, name: &str, owner: &str) -> Result<(), StoreError> {
         const TTL: Duration = Duration::from_secs(10);
+        let names = [name.to_owned()];
+        let first = Request {
+            names: &names,
+            want: Want::All,
+            owner,
+            ttl: TTL,
+            try_: Try::First,
+        };
+        let refused = Request {
+            owner: "another",
+            try_: Try::Again,
+            ..first
+        };
         let steps = async {
-            self.acquire(name, owner, TTL, Try::First).await?;
-            self.acquire(name, "another", TTL, Try::Again).await?;
+            self.acquire(first).await?;
+            self.acquire(refused).await?;
             let lease = Renewal {
                 name,
                 owner,
                 ttl: TTL,
             };
             self.renew(&[lease], self.reply_timeout).await?;
-            self.token(name, owner).await
+            self.token(name, &names, owner).await
         };
         let proved = steps.await;
-        let released = self.release(name, owner).await;
+        let released = self.release(&names, owner, Leave::Nothing).await;
         // Both keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
         delete.arg(name).arg(self.counter(name));
@@ -144,16 +157,14 @@ impl Redis {
         }
     }
 
-    async fn contend(
-        &self,
-        name: &str,
-        owner: &str,
-        ttl: Duration,
-        in_doubt: bool,
-    ) -> Result<Acquired, Fault> {
+    async fn contend(&self, request: Request<'_>, in_doubt: bool) -> Result<Acquired, Fault> {
+        let mut args = vec![Arg::Text(request.owner), Arg::Millis(request.ttl)];
+        if request.want == Want::Any {
+            args.push(Arg::Text("any"));
+        }
         let call = Call {
-            keys: &[name],
-            args: vec![Arg::Text(owner), Arg::Millis(ttl)],
+            keys: request.names.iter().map(String::as_str).collect(),
+            args,
         };
         let (answer, sent) = self
             .run(
@@ -163,45 +174,44 @@ impl Redis {
                 self.reply_timeout,
             )
             .await?;
-        let Value::Array(parts) = &answer else {
-            return Err(self.nonsense(&answer));
-        };
-        match parts.as_slice() {
-            [Value::Int(1)] => Ok(Acquired::Granted { sent, in_doubt }),
-            [Value::Int(0), Value::BulkString(owner), Value::Int(left)] => Ok(Acquired::Busy {
-                owner: String::from_utf8_lossy(owner).into_owned(),
-                remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
-                in_doubt,
-            }),
-            [Value::Int(-1), Value::BulkString(found)] => Ok(Acquired::Foreign {
-                found: String::from_utf8_lossy(found).into_owned(),
-            }),
-            _ => Err(self.nonsense(&answer)),
-        }
+        verdict(&answer, sent, in_doubt)
+            .filter(|verdict| index(verdict) < request.names.len())
+            .ok_or_else(|| self.nonsense(&answer))
     }
 
-    async fn first_try(&self, name: &str, owner: &str, ttl: Duration) -> Result<Acquired, Fault> {
+    async fn first_try(&self, request: Request<'_>) -> Result<Acquired, Fault> {
+        // All of several locks take a script; the first of several slots does not.
+        let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
+            return self.contend(request, false).await;
+        };
         let mut command = redis::cmd("SET");
         command
             .arg(name)
-            .arg(owner)
+            .arg(request.owner)
             .arg("NX")
             .arg("PX")
-            .arg(millis(ttl));
+            .arg(millis(request.ttl));
         match self.calls.ask(&command, self.reply_timeout).await? {
             (Value::Okay, sent) => Ok(Acquired::Granted {
+                index: 0,
                 sent,
                 in_doubt: false,
             }),
-            (Value::Nil, _) => self.contend(name, owner, ttl, false).await,
+            (Value::Nil, _) => self.contend(request, false).await,
             (other, _) => Err(self.nonsense(&other)),
         }
     }
 
-    async fn remove(&self, name: &str, owner: &str) -> Result<Found, Fault> {
+    async fn remove(&self, names: &[String], owner: &str, leave: Leave) -> Result<Found, Fault> {
+        let mut args = vec![Arg::Text(owner)];
+        match leave {
+            Leave::Nothing => {}
+            Leave::Closed(length) => args.extend([Arg::Text("closed"), Arg::Millis(length)]),
+            Leave::Done(length) => args.extend([Arg::Text("done"), Arg::Millis(length)]),
+        }
         let call = Call {
-            keys: &[name],
-            args: vec![Arg::Text(owner)],
+            keys: names.iter().map(String::as_str).collect(),
+            args,
         };
         let (answer, _) = self
             .run(
@@ -240,23 +250,17 @@ impl Redis {
 }
 
 impl Store for Redis {
-    fn acquire<'a>(
-        &'a self,
-        name: &'a str,
-        owner: &'a str,
-        ttl: Duration,
-        try_: Try,
-    ) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
         Box::pin(self.within(2 * self.step_timeout, async move {
-            let first = match try_ {
-                Try::First => self.first_try(name, owner, ttl).await,
-                Try::Again => self.contend(name, owner, ttl, false).await,
+            let first = match request.try_ {
+                Try::First => self.first_try(request).await,
+                Try::Again => self.contend(request, false).await,
             };
             match first {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // The script recognises a grant whose answer never came.
-                    self.contend(name, owner, ttl, in_doubt)
+                    self.contend(request, in_doubt)
                         .await
                         .map_err(|fault| fault.after(in_doubt))
                 }
@@ -267,9 +271,8 @@ impl Store for Redis {
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
-            let names: Vec<&str> = leases.iter().map(|lease| lease.name).collect();
             let call = Call {
-                keys: &names,
+                keys: leases.iter().map(|lease| lease.name).collect(),
                 args: leases
                     .iter()
                     .flat_map(|lease| [Arg::Text(lease.owner), Arg::Millis(lease.ttl)])
@@ -291,13 +294,18 @@ impl Store for Redis {
         })
     }
 
-    fn release<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Found> {
+    fn release<'a>(
+        &'a self,
+        names: &'a [String],
+        owner: &'a str,
+        leave: Leave,
+    ) -> Reply<'a, Found> {
         Box::pin(self.within(self.step_timeout, async move {
-            match self.remove(name, owner).await {
+            match self.remove(names, owner, leave).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // What is no longer there may have been removed by the first request.
-                    self.remove(name, owner)
+                    self.remove(names, owner, leave)
                         .await
                         .map(|found| if in_doubt { Found::Ours } else { found })
                 }
@@ -306,11 +314,14 @@ impl Store for Redis {
         }))
     }
 
-    fn token<'a>(&'a self, name: &'a str, owner: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
         Box::pin(self.within(2 * self.step_timeout, async move {
-            let counter = self.counter(name);
+            let counters: Vec<_> = locks.iter().map(|lock| self.counter(lock)).collect();
             let call = Call {
-                keys: &[name, &counter],
+                keys: [held]
+                    .into_iter()
+                    .chain(counters.iter().map(String::as_str))
+                    .collect(),
                 args: vec![Arg::Text(owner), Arg::Millis(COUNTER_TTL)],
             };
             let draw = || self.run(&self.calls, &self.scripts.token, &call, self.reply_timeout);
@@ -337,7 +348,7 @@ impl Store for Redis {
 
 /// One script call, with what goes into it.
 struct Call<'a> {
-    keys: &'a [&'a str],
+    keys: Vec<&'a str>,
     args: Vec<Arg<'a>>,
 }
 
@@ -349,7 +360,7 @@ enum Arg<'a> {
 impl Call<'_> {
     fn command(&self, verb: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len()).arg(self.keys);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys);
         for arg in &self.args {
             match arg {
                 Arg::Text(text) => command.arg(text),
@@ -357,6 +368,52 @@ impl Call<'_> {
             };
         }
         command
+    }
+}
+
+/// What the script that contends has answered.
+fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Acquired> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let [Value::Int(state), Value::Int(index), rest @ ..] = parts.as_slice() else {
+        return None;
+    };
+    let index = usize::try_from(*index).ok()?;
+    match (state, rest) {
+        (1, []) => Some(Acquired::Granted {
+            index,
+            sent,
+            in_doubt,
+        }),
+        (0, [Value::BulkString(owner), Value::Int(left)]) => Some(Acquired::Busy {
+            index,
+            owner: String::from_utf8_lossy(owner).into_owned(),
+            remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
+            in_doubt,
+        }),
+        (2, [Value::BulkString(since)]) => {
+            let since = Duration::from_millis(std::str::from_utf8(since).ok()?.parse().ok()?);
+            Some(Acquired::Done {
+                index,
+                since: UNIX_EPOCH.checked_add(since)?,
+                in_doubt,
+            })
+        }
+        (-1, [Value::BulkString(found)]) => Some(Acquired::Foreign {
+            index,
+            found: String::from_utf8_lossy(found).into_owned(),
+        }),
+        _ => None,
+    }
+}
+
+fn index(verdict: &Acquired) -> usize {
+    match verdict {
+        Acquired::Granted { index, .. }
+        | Acquired::Busy { index, .. }
+        | Acquired::Done { index, .. }
+        | Acquired::Foreign { index, .. } => *index,
     }
 }
 

@@ -10,9 +10,11 @@ mod acquire;
 mod events;
 mod faults;
 mod harness;
+mod holds;
 mod hostile;
 mod keys;
 mod lifetimes;
+mod matrix;
 mod memory;
 mod nonsense;
 mod outage;
@@ -25,4 +27,5 @@ mod secrets;
 mod simulated;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod wire;

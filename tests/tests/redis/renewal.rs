@@ -11,7 +11,7 @@ use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::{SLACK, client, job, nap, pair, runtimes, timed};
+use crate::support::{SLACK, client, nap, pair, runtimes, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -506,15 +506,4 @@ async fn a_lease_is_extended_told_of_its_end_and_given_back() {
     tokio::time::timeout(SECOND, lease.lost())
         .await
         .expect("told at once");
-}
-
-#[tokio::test]
-async fn calls_with_the_same_key_nest_as_busy_not_as_a_deadlock() {
-    let (_server, locks) = pair().await;
-    let inner = job(&locks, 42, async {
-        let inner = job(&locks, 42, async {}).await.unwrap();
-        let other = job(&locks, 43, async {}).await.unwrap();
-        (inner, other)
-    });
-    assert_eq!(inner.await.unwrap(), Some((None, Some(()))));
 }

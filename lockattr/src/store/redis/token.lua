@@ -1,14 +1,19 @@
--- Draws a fencing token for the owner of a lock: the larger of the clock in microseconds and the
--- last token + 1, so that tokens grow also where the counter was lost.
--- KEYS: lock, counter.  ARGV: owner, the counter's expiry in ms.
+-- Draws a fencing token for an owner: the larger of the clock in microseconds and the last token of
+-- its locks + 1, so that tokens grow also where a counter was lost.
+-- KEYS: a key that the owner holds, the locks' counters.  ARGV: owner, the counters' expiry in ms.
 -- Answers the token in decimal, or 0 nothing there, 2 another's.
 local held = redis.pcall('GET', KEYS[1])
 if held ~= ARGV[1] then
   return held and 2 or 0
 end
 local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
-local last = tonumber(redis.call('GET', KEYS[2]) or 0) or 0
-local token = string.format('%.0f', math.max(now, last + 1))
-redis.call('SET', KEYS[2], token, 'PX', ARGV[2])
-return token
+local token = time[1] * 1000000 + time[2]
+for i = 2, #KEYS do
+  local last = tonumber(redis.call('GET', KEYS[i]) or 0) or 0
+  token = math.max(token, last + 1)
+end
+local digits = string.format('%.0f', token)
+for i = 2, #KEYS do
+  redis.call('SET', KEYS[i], digits, 'PX', ARGV[2])
+end
+return digits

@@ -1,0 +1,21 @@
+//! The switch that turns all locks off.
+
+use std::sync::Once;
+
+/// Whether the environment turns locks off: `LOCKATTR_DISABLED=1`.
+pub(super) fn by_environment() -> bool {
+    std::env::var_os("LOCKATTR_DISABLED").is_some_and(|value| value == "1")
+}
+
+/// Says once in a process that locks are off, also where nobody reads the log.
+pub(super) fn tell() {
+    static TOLD: Once = Once::new();
+    const LINE: &str = "LOCKS ARE DISABLED: every locked function runs unguarded in this process";
+    TOLD.call_once(|| {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!("{LINE}");
+        } else {
+            eprintln!("lockattr: {LINE}");
+        }
+    });
+}

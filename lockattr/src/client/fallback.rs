@@ -1,0 +1,90 @@
+//! What a body runs on while the store cannot be asked, where its attribute says that it may.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::Inner;
+use crate::error::Error;
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::queue::{self, Ask};
+use crate::store::memory::Memory;
+use crate::store::nowhere::Nowhere;
+
+/// Made when they are first needed.
+#[derive(Default)]
+pub(super) struct Fallbacks {
+    none: OnceLock<Fallback>,
+    local: OnceLock<Fallback>,
+}
+
+/// A keeper of leases that are not the store's.
+pub(super) struct Fallback(Arc<Keeper>);
+
+impl Fallbacks {
+    /// `on_unavailable = run`.
+    pub(super) fn none(&self, inner: &Inner) -> &Fallback {
+        let keeper = &inner.keeper;
+        self.none.get_or_init(|| {
+            let counters = Arc::clone(&keeper.counters);
+            Fallback(Keeper::start(
+                &keeper.engine,
+                Arc::new(Nowhere),
+                counters,
+                Duration::ZERO,
+            ))
+        })
+    }
+
+    /// `on_unavailable = local`.
+    pub(super) fn local(&self, inner: &Inner) -> &Fallback {
+        let keeper = &inner.keeper;
+        self.local.get_or_init(|| {
+            let counters = Arc::clone(&keeper.counters);
+            Fallback(Keeper::start(
+                &keeper.engine,
+                Arc::new(Memory::new()),
+                counters,
+                Duration::ZERO,
+            ))
+        })
+    }
+
+    pub(super) async fn shut_down(&self) {
+        for fallback in [self.none.get(), self.local.get()].into_iter().flatten() {
+            fallback.0.shut_down().await;
+        }
+    }
+
+    /// Local leases, if there ever was one.
+    pub(super) fn local_if_any(&self) -> Option<&Fallback> {
+        self.local.get()
+    }
+}
+
+impl Fallback {
+    pub(super) async fn acquire(&self, ask: Ask) -> Result<Lease, Error> {
+        queue::acquire(&self.0, ask).await
+    }
+
+    /// For how long a local lease of any of these locks runs, if there is one.
+    pub(super) fn held(&self, locks: &[String]) -> Option<Duration> {
+        self.0.held(locks)
+    }
+
+    /// Waits for what runs on local leases of these locks, for as long as the call would wait.
+    pub(super) async fn wait_until_free(&self, inner: &Inner, ask: &Ask) -> Result<(), Error> {
+        let clock = inner.keeper.clock_of_caller();
+        let give_up = clock.now() + ask.wait;
+        let mut pause = queue::FIRST_PAUSE;
+        while let Some(remaining) = self.held(&ask.names.locks) {
+            let now = clock.now();
+            if now >= give_up {
+                return Err(inner.busy_here(ask.names.label(), remaining));
+            }
+            let next = queue::next_look(now, &mut pause, give_up);
+            clock.sleep_until(&inner.keeper.engine, next).await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! What a call asks for, beside its keys.
+
+use std::time::Duration;
+
+use crate::hold::Terms;
+use crate::limits;
+
+/// How a key is asked for.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "settings do nothing by themselves"]
+pub struct Settings {
+    ttl: Option<Duration>,
+    pub(super) wait: Duration,
+    renew: bool,
+    min_hold: Option<Duration>,
+    max_hold: Option<Duration>,
+    once: Option<Duration>,
+    grace: Option<Duration>,
+    pub(super) permits: u32,
+    pub(super) when_unavailable: WhenUnavailable,
+}
+
+/// What a call does while the store cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WhenUnavailable {
+    Fail,
+    Run,
+    Local,
+}
+
+impl WhenUnavailable {
+    pub(super) fn told(self) -> &'static str {
+        match self {
+            Self::Fail => "a locked function did not run",
+            Self::Run => "a locked function runs without a lock: the store could not be asked",
+            Self::Local => {
+                "a locked function runs on a lock of this process alone: the store could not be \
+                 asked"
+            }
+        }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Settings {
+    /// The client's ttl, one try, renewed, one holder.
+    pub const fn new() -> Self {
+        Self {
+            ttl: None,
+            wait: Duration::ZERO,
+            renew: true,
+            min_hold: None,
+            max_hold: None,
+            once: None,
+            grace: None,
+            permits: 1,
+            when_unavailable: WhenUnavailable::Fail,
+        }
+    }
+
+    /// The lease's length.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// For how long a busy key is waited for.
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Whether the lease is renewed.
+    pub const fn renew(mut self, renew: bool) -> Self {
+        self.renew = renew;
+        self
+    }
+
+    /// How long the key stays closed at least.
+    pub const fn min_hold(mut self, length: Duration) -> Self {
+        self.min_hold = Some(length);
+        self
+    }
+
+    /// How long the lease lasts at most.
+    pub const fn max_hold(mut self, length: Duration) -> Self {
+        self.max_hold = Some(length);
+        self
+    }
+
+    /// How long a success keeps the key from running again.
+    pub const fn once(mut self, length: Duration) -> Self {
+        self.once = Some(length);
+        self
+    }
+
+    /// How long a body may wind down after a loss.
+    pub const fn grace(mut self, length: Duration) -> Self {
+        self.grace = Some(length);
+        self
+    }
+
+    /// How many holders the key has at a time.
+    pub const fn permits(mut self, permits: u32) -> Self {
+        self.permits = permits;
+        self
+    }
+
+    /// Runs without a lock while the store cannot be asked.
+    pub const fn run_when_unavailable(mut self) -> Self {
+        self.when_unavailable = WhenUnavailable::Run;
+        self
+    }
+
+    /// Excludes within this process while the store cannot be asked.
+    pub const fn local_when_unavailable(mut self) -> Self {
+        self.when_unavailable = WhenUnavailable::Local;
+        self
+    }
+
+    /// How a lease is held, if everything is in bounds.
+    pub(super) fn terms(&self, default_ttl: Duration) -> Result<Terms, String> {
+        let length = |what, length: Option<Duration>| {
+            length
+                .map(|length| limits::length(what, length))
+                .transpose()
+        };
+        let terms = Terms {
+            ttl: limits::ttl(self.ttl.unwrap_or(default_ttl))?,
+            renew: self.renew,
+            min_hold: length("a min_hold", self.min_hold)?.unwrap_or_default(),
+            max_hold: length("a max_hold", self.max_hold)?,
+            once: length("a once", self.once)?,
+            grace: length("a grace", self.grace)?.unwrap_or_default(),
+        };
+        match terms.max_hold {
+            Some(max) if max < terms.min_hold => Err(format!(
+                "a min_hold of {:?} is longer than the max_hold of {max:?}",
+                terms.min_hold
+            )),
+            _ => Ok(terms),
+        }
+    }
+}
