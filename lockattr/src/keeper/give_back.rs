@@ -1,0 +1,213 @@
+//! Giving keys back, without anybody waiting for it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::Keeper;
+use crate::error::StoreError;
+use crate::hold::{Hold, Names};
+use crate::store::{Found, Leave};
+
+/// How long a key is looked for after a request whose fate a dropped future left open, while the
+/// server answers. On one connection the request comes first; this is for one that was replaced.
+const DROPPED: Duration = Duration::from_millis(200);
+
+/// Keys to give back.
+#[derive(Debug)]
+pub(crate) struct Return {
+    pub(crate) owed: Owed,
+    pub(crate) doubt: Doubt,
+    /// After this moment they have expired by themselves.
+    pub(crate) until: Instant,
+    /// Whether the log knows already that the store could not be asked.
+    pub(crate) told: bool,
+}
+
+/// Whose keys they are.
+#[derive(Debug)]
+pub(crate) enum Owed {
+    /// Those of a lease.
+    Lease(Arc<Hold>),
+    /// Those of a request that became none.
+    Request { names: Names, owner: String },
+}
+
+impl Owed {
+    fn keys(&self) -> &[String] {
+        match self {
+            Self::Lease(hold) => hold.keys(),
+            Self::Request { names, .. } => names.wanted().0,
+        }
+    }
+
+    fn owner(&self) -> &str {
+        match self {
+            Self::Lease(hold) => &hold.owner,
+            Self::Request { owner, .. } => owner,
+        }
+    }
+
+    fn label(&self) -> &str {
+        match self {
+            Self::Lease(hold) => hold.names.label(),
+            Self::Request { names, .. } => names.label(),
+        }
+    }
+
+    fn leave(&self) -> Leave {
+        match self {
+            Self::Lease(hold) => hold.leave(),
+            Self::Request { .. } => Leave::Nothing,
+        }
+    }
+}
+
+/// What is known of a key that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// It was granted.
+    Granted,
+    /// The caller went away while the answer was on its way.
+    Dropped,
+    /// The request may still be carried out at any time.
+    Unanswered,
+}
+
+impl Return {
+    /// The keys of a lease that was granted.
+    pub(crate) fn of(hold: Arc<Hold>, told: bool) -> Self {
+        let doubt = if hold.in_doubt {
+            Doubt::Unanswered
+        } else {
+            Doubt::Granted
+        };
+        Self {
+            until: Instant::now() + hold.ttl().max(hold.terms.min_hold),
+            owed: Owed::Lease(hold),
+            doubt,
+            told,
+        }
+    }
+}
+
+impl Keeper {
+    /// Gives a key back, without waiting for it.
+    ///
+    /// Works wherever a future can be dropped: on any thread, in a runtime that is shutting down,
+    /// while a panic unwinds. The first request is on its way when this returns.
+    pub(crate) fn give_back(self: &Arc<Self>, what: Return) {
+        let keeper = Arc::clone(self);
+        let on_its_way = OnItsWay::new(self, |keeper| &keeper.returning);
+        let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let _on_its_way = on_its_way;
+            keeper.return_key(&what).await;
+        });
+        // A store in memory is done at once, and whoever asks next finds the key free.
+        let first = if may_poll_here() {
+            work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        } else {
+            Poll::Pending
+        };
+        if first.is_pending() {
+            self.engine.spawn(work);
+        }
+    }
+
+    async fn return_key(&self, what: &Return) {
+        let begun = Instant::now();
+        let mut told = what.told;
+        let mut pause = Duration::from_millis(25);
+        loop {
+            let owed = &what.owed;
+            match self
+                .store
+                .release(owed.keys(), owed.owner(), owed.leave())
+                .await
+            {
+                Ok(Found::Ours) => {
+                    if what.doubt == Doubt::Granted {
+                        self.counters.released.up();
+                    }
+                    return;
+                }
+                Ok(_) => match what.doubt {
+                    Doubt::Granted => {
+                        self.tell_late_loss(owed);
+                        return;
+                    }
+                    Doubt::Dropped if begun.elapsed() > DROPPED => return,
+                    Doubt::Dropped | Doubt::Unanswered => {}
+                },
+                Err(error) => {
+                    if what.doubt == Doubt::Granted && !told {
+                        self.tell_release_failed(owed.label(), &error);
+                    }
+                    told = true;
+                }
+            }
+            let again = Instant::now() + pause;
+            if again >= what.until {
+                return;
+            }
+            self.engine.sleep_until(again).await;
+            pause = (pause * 2).min(Duration::from_secs(5));
+        }
+    }
+
+    /// The key of a lease that was given back in the background was not there any more. Unless its
+    /// loss was seen before, this is where it is told.
+    fn tell_late_loss(&self, owed: &Owed) {
+        if let Owed::Lease(hold) = owed
+            && hold.loss().is_none()
+        {
+            self.counters.lost.up();
+            tracing::warn!(
+                key = owed.label(),
+                "the key of a lock that was given back was gone, or another's"
+            );
+        }
+    }
+
+    /// A release could not be asked. The key expires by itself if the keeper has no more luck.
+    pub(crate) fn tell_release_failed(&self, key: &str, error: &StoreError) {
+        self.counters.release_failed.up();
+        tracing::warn!(
+            key, error = %error,
+            "a lock could not be given back; trying again until it has expired"
+        );
+    }
+}
+
+/// Counts a request, or a key on its way back, until its fate is known.
+pub(crate) struct OnItsWay {
+    keeper: Arc<Keeper>,
+    count: fn(&Keeper) -> &AtomicUsize,
+}
+
+impl OnItsWay {
+    pub(super) fn new(keeper: &Arc<Keeper>, count: fn(&Keeper) -> &AtomicUsize) -> Self {
+        count(keeper).fetch_add(1, Ordering::AcqRel);
+        Self {
+            keeper: Arc::clone(keeper),
+            count,
+        }
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        if (self.count)(&self.keeper).fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.keeper.settled.notify_waiters();
+        }
+    }
+}
+
+/// A thread that ends may drop a lease when what tokio keeps of the thread is gone already.
+fn may_poll_here() -> bool {
+    !Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed())
+}
