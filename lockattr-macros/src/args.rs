@@ -278,6 +278,14 @@ impl Args {
                 ),
             );
         }
+        if self.max_hold.is_some() && matches!(self.on_lost, OnLost::Continue) {
+            refuse(
+                "on_lost",
+                "`on_lost = continue` with `max_hold` never ends the body: `max_hold` ends the \
+                 lease, and `continue` runs on without it\nleave out one of the two"
+                    .to_owned(),
+            );
+        }
         if self.once.is_some() && self.permits.is_some() {
             refuse(
                 "permits",

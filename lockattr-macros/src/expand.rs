@@ -98,7 +98,8 @@ impl Guard<'_> {
             }
             None => future,
         };
-        quote_spanned! {ours=> #keys #before #future #after }
+        // In a block of its own, so that items among the statements come before ours.
+        quote_spanned! {ours=> #keys { #before #future #after } }
     }
 
     /// Input:  `{ if short { return Box::pin(async { 0 }); } Box::pin(f()) }`

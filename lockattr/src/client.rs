@@ -168,7 +168,7 @@ impl Client {
         }
         match INSTALLED.get() {
             Some(installed) => Ok(installed.clone()),
-            None if disabled::by_environment() => Self::disabled(),
+            None if disabled::by_environment() => disabled::client(),
             None => Err(Error::NotInstalled),
         }
     }

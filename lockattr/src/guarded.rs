@@ -217,6 +217,8 @@ struct Guarded<'a, F> {
     lease: &'a Lease,
     body: Pin<&'a mut F>,
     ticket: Option<usize>,
+    /// The end of a call that may not run for as long as the lease that it has joined.
+    own_end: Option<(Instant, Timer)>,
     /// A loss that the body is winding down after, and the timer of its end.
     winding_down: Option<(LossCause, Instant, Timer)>,
 }
@@ -225,10 +227,12 @@ type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<'a, F> Guarded<'a, F> {
     fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
+        let own_end = lease.own_end();
         Self {
             lease,
             body,
             ticket: None,
+            own_end: own_end.map(|end| (end, Box::pin(lease.sleep_until(end)) as Timer)),
             winding_down: None,
         }
     }
@@ -238,13 +242,25 @@ impl<F> Guarded<'_, F> {
     /// The loss after which the body is not to be polled any more.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
         if self.winding_down.is_none() {
-            let cause = self.lease.poll_lost(&mut self.ticket, cx.waker())?;
+            let lost = self.lease.poll_lost(&mut self.ticket, cx.waker());
+            let cause = lost.or_else(|| self.poll_own_end(cx))?;
             let end = self.lease.end_of_grace();
             self.winding_down = Some((cause, end, Box::pin(self.lease.sleep_until(end))));
         }
         let (cause, end, timer) = self.winding_down.as_mut()?;
         let over = self.lease.now() >= *end || timer.as_mut().poll(cx).is_ready();
         over.then_some(*cause)
+    }
+}
+
+impl<F> Guarded<'_, F> {
+    fn poll_own_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
+        let (end, timer) = self.own_end.as_mut()?;
+        if self.lease.now() < *end && timer.as_mut().poll(cx).is_pending() {
+            return None;
+        }
+        self.lease.count_own_end();
+        Some(LossCause::HeldTooLong)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::Notify;
 
@@ -53,6 +53,11 @@ impl Names {
         }
     }
 
+    /// How many holders may be at a time.
+    pub(crate) fn permits(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX).max(1)
+    }
+
     /// The keys as the user knows them, for errors and logs.
     pub(crate) fn label(&self) -> &str {
         &self.label
@@ -98,14 +103,16 @@ pub(crate) struct Hold {
     pub(crate) granted: Instant,
     /// What the call asked for.
     pub(crate) terms: Terms,
-    /// When the answer had come: the store granted before this moment.
-    answered: Instant,
     /// Whether an earlier request of this owner may still be carried out after the release.
     pub(crate) in_doubt: bool,
     /// Whether a body runs under it, which has to be stopped before the key may be given back.
     pub(crate) guarded: AtomicBool,
-    /// Whether the body has come to a success, of which a mark is to be left.
-    succeeded: AtomicBool,
+    /// The age, in nanoseconds, at which the log is told of it next.
+    pub(crate) told_at: AtomicU64,
+    /// Until when the key stays closed, in nanoseconds after `granted`.
+    closed: AtomicU64,
+    /// The mark that a success is to leave, and when it came.
+    mark: Mutex<Option<(Duration, SystemTime)>>,
     ttl_ms: AtomicU64,
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
@@ -171,10 +178,11 @@ impl Hold {
             clock: grant.clock,
             granted: grant.sent,
             terms: grant.terms,
-            answered: grant.clock.now(),
             in_doubt: grant.in_doubt,
             guarded: AtomicBool::new(false),
-            succeeded: AtomicBool::new(false),
+            told_at: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+            mark: Mutex::new(None),
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             ending: AtomicU8::new(HELD),
@@ -184,6 +192,8 @@ impl Hold {
         };
         hold.set_ttl(grant.terms.ttl);
         hold.runs_from(grant.sent, grant.terms.ttl);
+        // The store granted before its answer came, which is now.
+        hold.close_for(grant.terms.min_hold);
         hold
     }
 
@@ -211,25 +221,50 @@ impl Hold {
         self.terms.max_hold.map(|max| self.granted + max)
     }
 
-    /// The body came to a success.
-    pub(crate) fn succeed(&self) {
-        self.succeeded.store(true, Ordering::Release);
+    /// A success is to keep the key from running again for so long.
+    pub(crate) fn mark_done(&self, length: Duration) {
+        let mut mark = self.mark();
+        let longer = mark.is_none_or(|(known, _)| known < length);
+        if longer {
+            *mark = Some((length, SystemTime::now()));
+        }
+    }
+
+    /// Since when the work is done, if a call under this lease has done it.
+    pub(crate) fn done_since(&self) -> Option<SystemTime> {
+        self.mark().map(|(_, since)| since)
+    }
+
+    /// The key is to stay closed for so long from now on.
+    pub(crate) fn close_for(&self, length: Duration) {
+        let until = (self.clock.now() + length).saturating_duration_since(self.granted);
+        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
+        if !length.is_zero() {
+            self.closed.fetch_max(nanos, Ordering::AcqRel);
+        }
+    }
+
+    /// For how long the key is to stay closed yet.
+    pub(crate) fn closed(&self) -> Duration {
+        let open = self.granted + Duration::from_nanos(self.closed.load(Ordering::Acquire));
+        open.saturating_duration_since(self.clock.now())
     }
 
     /// What a release at this moment leaves under the key.
     pub(crate) fn leave(&self) -> Leave {
-        let open_at = self.answered + self.terms.min_hold;
-        let left = open_at.saturating_duration_since(self.clock.now());
         // Stores count in milliseconds, and the key is to stay closed at least so long.
-        let millis = left.as_nanos().div_ceil(1_000_000);
+        let millis = self.closed().as_nanos().div_ceil(1_000_000);
         let closed = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        match self.terms.once {
-            Some(length) if self.succeeded.load(Ordering::Acquire) => {
-                Leave::Done(length.max(closed))
-            }
-            _ if !closed.is_zero() => Leave::Closed(closed),
-            _ => Leave::Nothing,
+        let mark = *self.mark();
+        match mark {
+            Some((length, _)) => Leave::Done(length.max(closed)),
+            None if !closed.is_zero() => Leave::Closed(closed),
+            None => Leave::Nothing,
         }
+    }
+
+    fn mark(&self) -> std::sync::MutexGuard<'_, Option<(Duration, SystemTime)>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The keys that are held.

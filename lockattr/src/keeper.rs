@@ -4,7 +4,7 @@
 //! that blocks its runtime nor a busy connection holds up a renewal.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
@@ -48,6 +48,9 @@ pub(crate) struct Keeper {
     returning: AtomicUsize,
     /// One of the two has come to nought.
     settled: Notify,
+    /// The same for threads that end.
+    settled_for_threads: Condvar,
+    waiting: Mutex<()>,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
     failing: AtomicBool,
 }
@@ -71,6 +74,8 @@ impl Keeper {
             asking: AtomicUsize::new(0),
             returning: AtomicUsize::new(0),
             settled: Notify::new(),
+            settled_for_threads: Condvar::new(),
+            waiting: Mutex::new(()),
             failing: AtomicBool::new(false),
         });
         engine.spawn(watch(agenda, Arc::downgrade(&keeper)));
@@ -357,18 +362,16 @@ fn retry_pause(ttl: Duration) -> Duration {
 
 /// A lease that was renewed many times may belong to a body that hangs for ever.
 fn warn_of_age(hold: &Hold, ttl: Duration) {
-    let interval = ttl / RENEWALS_PER_TTL;
     let age = hold.clock.now().saturating_duration_since(hold.granted);
-    let mut mark = ttl * OLD;
-    while mark * 2 <= age {
-        mark *= 2;
+    let told_at = Duration::from_nanos(hold.told_at.load(Ordering::Relaxed));
+    if age < told_at.max(ttl * OLD) {
+        return;
     }
-    // Renewals come once an interval, so one of them is the first past each mark.
-    if age >= mark && age < mark + interval {
-        tracing::warn!(
-            key = hold.names.label(),
-            ?age,
-            "a lock has been held for very long; does its body hang?"
-        );
-    }
+    let next = u64::try_from((age * 2).as_nanos()).unwrap_or(u64::MAX);
+    hold.told_at.store(next, Ordering::Relaxed);
+    tracing::warn!(
+        key = hold.names.label(),
+        ?age,
+        "a lock has been held for very long; does its body hang?"
+    );
 }

@@ -347,6 +347,12 @@ mod tests {
     }
 
     #[test]
+    fn a_colon_is_encoded_also_where_none_follows() {
+        let key = KeyWriter::new(8).value("id", None, "a:b").finish().unwrap();
+        assert_eq!(key.as_str(), "a%3Ab");
+    }
+
+    #[test]
     fn blank_values_name_the_placeholder() {
         for blank in ["", "   ", "\t\n", "\u{a0}"] {
             let error = KeyWriter::new(8)

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
-use crate::hold::Hold;
+use crate::hold::{Hold, Terms};
 use crate::keeper::{Keeper, Return, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
@@ -20,6 +20,9 @@ use crate::store::{Found, Token};
 /// it gives the key back in the background, from any thread, also without a runtime;
 /// [`release`](Self::release) waits for the store to confirm it. Forgetting it (`mem::forget`)
 /// keeps the key for as long as the process lives.
+///
+/// A program that ends right after a drop waits for the request to leave, up to a quarter of a
+/// second; one that wants to be sure calls [`Client::shutdown`](crate::Client::shutdown) first.
 ///
 /// Holding a `Lease` value does not stop work that goes on after the lease was lost: look at
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
@@ -51,8 +54,18 @@ enum Returned {
 #[derive(Default)]
 struct Level {
     joining: Arc<Mutex<()>>,
+    /// What a call asked for that has joined the lease of another.
+    joined: Option<Joined>,
     /// The places that this call has taken under the calls that it has joined.
     _places: Vec<Place>,
+}
+
+/// A call's own terms under the lease of another.
+#[derive(Clone, Copy)]
+struct Joined {
+    terms: Terms,
+    /// The end of its `max_hold`.
+    last: Option<Instant>,
 }
 
 /// A guard whose type is not to be seen from a lease: clippy would tell every locked function to drop
@@ -248,15 +261,36 @@ impl Lease {
         self.hold().guarded.store(true, Ordering::Release);
     }
 
-    /// The body has come to a success.
+    /// The body has come to a success, which leaves a mark where its call has a `once`.
     pub(crate) fn succeed(&self) {
-        self.hold().succeed();
+        let terms = self
+            .level
+            .joined
+            .map_or(self.hold().terms, |joined| joined.terms);
+        if let Some(length) = terms.once {
+            self.hold().mark_done(length);
+        }
+    }
+
+    /// Since when the work of the key is done by a call under this lease.
+    pub(crate) fn done_since(&self) -> Option<SystemTime> {
+        self.hold().done_since()
     }
 
     /// How the lease was lost, if it was; `waker` is woken when that changes.
     pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
         self.hold().wake_at_end(ticket, waker);
         self.hold().loss()
+    }
+
+    /// When a call that has joined this lease has to end before the lease does.
+    pub(crate) fn own_end(&self) -> Option<Instant> {
+        self.level.joined?.last
+    }
+
+    /// A call that has joined this lease was stopped, and the lease goes on.
+    pub(crate) fn count_own_end(&self) {
+        self.grant.keeper.counters.lost.up();
     }
 
     pub(crate) fn hand_in(&self, ticket: usize) {
@@ -271,7 +305,8 @@ impl Lease {
     /// which the store has promised the key.
     pub(crate) fn end_of_grace(&self) -> Instant {
         let hold = self.hold();
-        (hold.clock.now() + hold.terms.grace).min(hold.deadline())
+        let terms = self.level.joined.map_or(hold.terms, |joined| joined.terms);
+        (hold.clock.now() + terms.grace).min(hold.deadline())
     }
 
     /// Waits for a moment in the lease's time.
@@ -290,9 +325,10 @@ impl Lease {
         Arc::ptr_eq(&self.grant.keeper, keeper) && self.hold().loss().is_none()
     }
 
-    /// The whole lock keys that it holds.
-    pub(crate) fn locks(&self) -> &[String] {
-        &self.hold().names.locks
+    /// Whether it holds a lock, with as many permits.
+    pub(crate) fn covers(&self, lock: &String, permits: u32) -> bool {
+        let names = &self.hold().names;
+        names.locks.contains(lock) && names.permits() == permits
     }
 
     /// Whether both are handles of one grant.
@@ -305,11 +341,16 @@ impl Lease {
         Arc::clone(&self.level.joining).lock_owned()
     }
 
-    /// A handle for a call that has taken those places.
-    pub(crate) fn joined(self, places: Vec<OwnedMutexGuard<()>>) -> Self {
+    /// A handle for a call on terms of its own that has taken those places.
+    pub(crate) fn joined(self, terms: Terms, places: Vec<OwnedMutexGuard<()>>) -> Self {
         let places = places.into_iter().map(|place| Box::new(place) as Place);
+        self.hold().close_for(terms.min_hold);
         let level = Level {
             joining: Arc::default(),
+            joined: Some(Joined {
+                terms,
+                last: terms.max_hold.map(|max| self.now() + max),
+            }),
             _places: places.collect(),
         };
         Self {
@@ -322,6 +363,8 @@ impl Lease {
 impl Grant {
     async fn release(&self) -> Result<(), Error> {
         self.hold.end_given_back();
+        // Counted as on its way back before it leaves the table: shutting down waits for both.
+        let _on_its_way = self.keeper.returns();
         self.keeper.forget(self.slot);
         let hold = &self.hold;
         let released = self
@@ -365,7 +408,6 @@ fn loss(found: Found) -> LossCause {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.keeper.forget(self.slot);
         self.hold.end_given_back();
         let returned = self.returned.get();
         if returned != Some(&Returned::Done) {
@@ -373,6 +415,8 @@ impl Drop for Grant {
             self.keeper
                 .give_back(Return::of(Arc::clone(&self.hold), told));
         }
+        // Only now: shutting down waits for what is in the table or on its way back.
+        self.keeper.forget(self.slot);
     }
 }
 

@@ -62,7 +62,7 @@ impl<T, E: From<Error>> Fail for Result<T, E> {
     label = "`{Self}` has no skip value",
     note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
     note = "or write `on_busy = return EXPR` with the value for a skipped call, \
-            or `impl lockattr::Skip for {Self}`"
+            or implement `lockattr::Skip` for a type of your own"
 )]
 pub trait OnBusySkip {
     fn answer() -> Self;
@@ -81,7 +81,7 @@ impl<R: Skip> OnBusySkip for R {
     label = "`{Self}` has no skip value",
     note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
     note = "or write `on_unavailable = return EXPR` with the value for a skipped call, \
-            or `impl lockattr::Skip for {Self}`"
+            or implement `lockattr::Skip` for a type of your own"
 )]
 pub trait OnUnavailableSkip {
     fn answer() -> Self;
@@ -101,7 +101,7 @@ impl<R: Skip> OnUnavailableSkip for R {
     note = "`on_done = skip` is what `once` does unless told otherwise",
     note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`",
     note = "or write `on_done = return EXPR` with the value for work that is done already, \
-            or `impl lockattr::Skip for {Self}`"
+            or implement `lockattr::Skip` for a type of your own"
 )]
 pub trait OnDoneSkip {
     fn answer() -> Self;

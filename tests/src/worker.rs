@@ -119,7 +119,8 @@ impl Drop for Worker {
 }
 
 /// The program `worker`, which stands beside this one or one directory above.
-fn program() -> PathBuf {
+/// The program of the workers, which cargo builds beside the tests.
+pub fn program() -> PathBuf {
     let mut path = env::current_exe().expect("a program has a path");
     path.pop();
     if path.ends_with("deps") {

@@ -83,7 +83,7 @@ impl Client {
         } else {
             ambient::all()
                 .into_iter()
-                .filter(|lease| lease.is_of(keeper))
+                .filter(|lease| lease.is_of(keeper) || self.0.fallbacks.has(lease))
                 .collect()
         };
         let lease = if around.is_empty() || nesting == Nesting::Asks {
@@ -152,14 +152,12 @@ impl Client {
         mut ask: Ask,
         settings: &Settings,
     ) -> Result<Lease, Error> {
+        let terms = ask.terms;
         let mut to_join: Vec<&Lease> = Vec::new();
         let mut missing = Vec::new();
         for (key, lock) in keys.as_slice().iter().zip(&ask.names.locks) {
-            match around
-                .iter()
-                .rev()
-                .find(|lease| lease.locks().contains(lock))
-            {
+            let covers = |lease: &&Lease| lease.covers(lock, settings.permits);
+            match around.iter().rev().find(covers) {
                 Some(lease) if to_join.iter().any(|known| known.is_same_grant(lease)) => {}
                 Some(lease) => to_join.push(lease),
                 None => missing.push(key.clone()),
@@ -176,11 +174,15 @@ impl Client {
             places.push(place);
         }
         if missing.is_empty() {
-            return Ok(first.share().joined(places));
+            if let (Some(_), Some(since)) = (terms.once, first.done_since()) {
+                let key = ask.names.label().to_owned();
+                return Err(Error::Done { key, since });
+            }
+            return Ok(first.share().joined(terms, places));
         }
         ask.names = Names::new(&self.0.prefix, &missing, settings.permits);
         ask.wait = give_up.saturating_duration_since(clock.now());
-        Ok(self.ask_store(ask).await?.joined(places))
+        Ok(self.ask_store(ask).await?.joined(terms, places))
     }
 
     async fn place_under(

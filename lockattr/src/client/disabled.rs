@@ -1,6 +1,9 @@
 //! The switch that turns all locks off.
 
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
+
+use super::Client;
+use crate::error::Error;
 
 /// Whether the environment turns locks off: `LOCKATTR_DISABLED=1`.
 pub(super) fn by_environment() -> bool {
@@ -18,4 +21,14 @@ pub(super) fn tell() {
             eprintln!("lockattr: {LINE}");
         }
     });
+}
+
+/// The client of calls that find none, where the environment turns locks off.
+pub(super) fn client() -> Result<Client, Error> {
+    static CLIENT: OnceLock<Client> = OnceLock::new();
+    if let Some(client) = CLIENT.get() {
+        return Ok(client.clone());
+    }
+    let client = Client::disabled()?;
+    Ok(CLIENT.get_or_init(|| client).clone())
 }

@@ -56,6 +56,11 @@ impl Fallbacks {
         }
     }
 
+    /// Whether a lease is a local one.
+    pub(super) fn has(&self, lease: &Lease) -> bool {
+        self.local.get().is_some_and(|local| lease.is_of(&local.0))
+    }
+
     /// Local leases, if there ever was one.
     pub(super) fn local_if_any(&self) -> Option<&Fallback> {
         self.local.get()

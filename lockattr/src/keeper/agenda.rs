@@ -138,6 +138,9 @@ impl Agenda {
             let deadline = entry.hold.end();
             if now >= deadline {
                 over.push((slot, Arc::clone(&entry.hold)));
+            } else if entry.hold.has_ended() {
+                // On its way back, and about to leave.
+                self.plan(&mut table, slot, Some(deadline));
             } else if entry.hold.terms.renew && !entry.renewing && at < deadline {
                 entry.renewing = true;
                 batch.push((slot, Arc::clone(&entry.hold)));

@@ -1,8 +1,9 @@
 //! Giving keys back, without anybody waiting for it.
 
+use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -87,7 +88,7 @@ impl Return {
             Doubt::Granted
         };
         Self {
-            until: Instant::now() + hold.ttl().max(hold.terms.min_hold),
+            until: Instant::now() + hold.ttl().max(hold.closed()),
             owed: Owed::Lease(hold),
             doubt,
             told,
@@ -102,7 +103,7 @@ impl Keeper {
     /// while a panic unwinds. The first request is on its way when this returns.
     pub(crate) fn give_back(self: &Arc<Self>, what: Return) {
         let keeper = Arc::clone(self);
-        let on_its_way = OnItsWay::new(self, |keeper| &keeper.returning);
+        let on_its_way = self.returns();
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             let _on_its_way = on_its_way;
             keeper.return_key(&what).await;
@@ -114,8 +115,14 @@ impl Keeper {
             Poll::Pending
         };
         if first.is_pending() {
+            wait_at_end_of_thread(self);
             self.engine.spawn(work);
         }
+    }
+
+    /// A key begins to go back; it has arrived, or was given up, when the answer is dropped.
+    pub(crate) fn returns(self: &Arc<Self>) -> OnItsWay {
+        OnItsWay::new(self, |keeper| &keeper.returning)
     }
 
     async fn return_key(&self, what: &Return) {
@@ -203,6 +210,58 @@ impl Drop for OnItsWay {
     fn drop(&mut self) {
         if (self.count)(&self.keeper).fetch_sub(1, Ordering::AcqRel) == 1 {
             self.keeper.settled.notify_waiters();
+            self.keeper.settled_for_threads.notify_all();
+        }
+    }
+}
+
+thread_local! {
+    /// The keepers to which this thread has given something back.
+    static GIVEN_BACK: RefCell<GivenBack> = const { RefCell::new(GivenBack(Vec::new())) };
+}
+
+/// When a thread ends, its process may be ending too, and the keeper's thread with it: a thread that
+/// has dropped leases gives their requests a moment to leave the machine.
+struct GivenBack(Vec<Weak<Keeper>>);
+
+/// How long a thread stays for that; a store that answers takes less than a hundredth of it.
+const LAST_MOMENT: Duration = Duration::from_millis(250);
+
+fn wait_at_end_of_thread(keeper: &Arc<Keeper>) {
+    // Where the thread is past that, there is nothing left to be done.
+    let _ = GIVEN_BACK.try_with(|given_back| {
+        let keepers = &mut given_back.borrow_mut().0;
+        keepers.retain(|known| known.strong_count() > 0);
+        if !keepers
+            .iter()
+            .any(|known| known.as_ptr() == Arc::as_ptr(keeper))
+        {
+            keepers.push(Arc::downgrade(keeper));
+        }
+    });
+}
+
+impl Drop for GivenBack {
+    fn drop(&mut self) {
+        let until = Instant::now() + LAST_MOMENT;
+        for keeper in self.0.iter().filter_map(Weak::upgrade) {
+            keeper.wait_for_returns(until);
+        }
+    }
+}
+
+impl Keeper {
+    fn wait_for_returns(&self, until: Instant) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.returning.load(Ordering::Acquire) > 0 {
+            // In short steps: the last key may arrive between the look and the wait.
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let step = left.min(Duration::from_millis(5));
+            let waited = self.settled_for_threads.wait_timeout(waiting, step);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -73,7 +73,7 @@ impl Memory {
 
     /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
-        let until = now() + ttl;
+        let until = after(ttl);
         let by = Holder::Owner(owner.to_owned());
         self.locks()
             .held
@@ -178,7 +178,7 @@ impl Locks {
         for index in &free {
             let held = Held {
                 by: Holder::Owner(owner.to_owned()),
-                until: sent + request.ttl,
+                until: after(request.ttl),
             };
             self.held.insert(request.names[*index].clone(), held);
         }
@@ -203,7 +203,7 @@ impl Locks {
             match left {
                 None => self.held.remove(name),
                 Some((by, length)) => {
-                    let until = now() + length;
+                    let until = after(length);
                     self.held.insert(name.to_owned(), Held { by, until })
                 }
             };
@@ -228,6 +228,12 @@ fn now() -> Instant {
     Clock::Tokio.now()
 }
 
+/// The moment when a ttl that starts now is over; in a century for one that never is.
+fn after(ttl: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
+    now() + ttl.min(CENTURY)
+}
+
 impl Store for Memory {
     fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
         self.step(move |locks| locks.acquire(request))
@@ -240,7 +246,7 @@ impl Store for Memory {
                 if found == Found::Ours
                     && let Some(held) = locks.live(lease.name)
                 {
-                    held.until = now() + lease.ttl;
+                    held.until = after(lease.ttl);
                 }
                 found
             };

@@ -112,7 +112,12 @@ impl Redis {
             try_: Try::Again,
             ..first
         };
+        // A server that knows the scripts already would hide that their texts may not be sent.
+        let mut eval = redis::cmd("EVAL");
+        eval.arg("return #KEYS").arg(1).arg(name);
         let steps = async {
+            let may_eval = self.calls.ask(&eval, self.reply_timeout).await;
+            may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
             let lease = Renewal {

@@ -342,7 +342,8 @@ async fn a_hundred_callers_in_an_outage_share_their_attempts_to_connect() {
         );
     }
     let tried = proxy.accepted() - before;
-    assert!(tried <= 20, "{tried} connections");
+    // One each would be a hundred.
+    assert!(tried <= 60, "{tried} connections");
     proxy.heal();
     works_again(&locks).await;
 }

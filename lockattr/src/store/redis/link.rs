@@ -1,6 +1,8 @@
 //! One connection to one server, made when it is needed and replaced when it fails.
 
 use std::fmt;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +44,8 @@ struct Connection {
     /// Distinguishes a failed connection from the one that has replaced it meanwhile.
     generation: u64,
     redis: MultiplexedConnection,
+    /// How many replies have come, so that a connection that is merely busy is not taken for dead.
+    replies: Arc<AtomicU64>,
 }
 
 impl Link {
@@ -60,30 +64,42 @@ impl Link {
         }))
     }
 
-    /// Sends one command. Answers within the connect timeout and `patience`, and says when the
-    /// command was sent.
+    /// Sends one command, and says when it was sent.
+    ///
+    /// The connect timeout bounds the connecting. `patience` is how long the connection may be
+    /// silent: while other replies come in, this one is on its way, and the caller's own bound counts.
     pub(super) async fn ask(
         &self,
         command: &Cmd,
         patience: Duration,
     ) -> Result<(Value, Instant), Fault> {
-        let mut connection = self.connection().await?;
+        let Connection {
+            generation,
+            mut redis,
+            replies,
+        } = self.connection().await?;
         let sent = Instant::now();
-        let reply = self
-            .0
-            .engine
-            .until(
-                sent + patience,
-                connection.redis.send_packed_command(command),
-            )
-            .await;
+        let mut reply = pin!(redis.send_packed_command(command));
+        let mut seen = replies.load(Ordering::Relaxed);
+        let reply = loop {
+            let until = Instant::now() + patience;
+            let answer = self.0.engine.until(until, reply.as_mut()).await;
+            let now = replies.load(Ordering::Relaxed);
+            if answer.is_ok() || now == seen {
+                break answer;
+            }
+            seen = now;
+        };
+        if reply.is_ok() {
+            replies.fetch_add(1, Ordering::Relaxed);
+        }
         let fault = match reply.map(|reply| reply.and_then(Value::extract_error)) {
             Ok(Ok(value)) => return Ok((value, sent)),
             Ok(Err(error)) => Fault::from(error),
             Err(Elapsed) => Fault::timed_out(format!("no answer within {patience:?}")),
         };
         if fault.replace {
-            self.give_up(connection.generation);
+            self.give_up(generation);
         }
         Err(fault)
     }
@@ -175,6 +191,7 @@ impl Link {
         Ok(Connection {
             generation: next_generation(),
             redis,
+            replies: Arc::default(),
         })
     }
 
@@ -194,7 +211,6 @@ impl Shared {
 }
 
 fn next_generation() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
     static GENERATION: AtomicU64 = AtomicU64::new(0);
     GENERATION.fetch_add(1, Ordering::Relaxed)
 }
