@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// A client without locks, for development: every call runs, at once and side by side, and
-    /// [`Stats::unguarded`] counts it. [`Lease::token`] is unavailable.
+    /// [`Stats::unguarded`](crate::Stats::unguarded) counts it. [`Lease::token`](crate::Lease::token) is unavailable.
     ///
     /// The environment variable `LOCKATTR_DISABLED=1` makes every client of the process one, also
     /// where none is installed. Either is told once, loudly.

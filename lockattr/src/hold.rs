@@ -255,7 +255,12 @@ impl Hold {
         // Stores count in milliseconds, and the key is to stay closed at least so long.
         let millis = self.closed().as_nanos().div_ceil(1_000_000);
         let closed = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let mark = *self.mark();
+        // What was done under a lease that had ended counts for nothing.
+        let mark = if self.loss().is_some() {
+            None
+        } else {
+            *self.mark()
+        };
         match mark {
             Some((length, _)) => Leave::Done(length.max(closed)),
             None if !closed.is_zero() => Leave::Closed(closed),
