@@ -335,7 +335,12 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
         from = hold.clock.now();
         if hold.terms.renew {
             keeper.agenda.claim(slot).await;
-            keeper.renew(vec![(slot, Arc::clone(&hold))]).await;
+            let renewal = Arc::clone(&keeper).renew(vec![(slot, Arc::clone(&hold))]);
+            // A store that does not answer must not hold up the end of the lease.
+            let end = hold.end();
+            if tokio::time::timeout_at(end.into(), renewal).await.is_err() {
+                keeper.agenda.renewed(slot, end);
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ mod matrix;
 mod memory;
 mod nonsense;
 mod outage;
+mod points;
 mod processes;
 mod referee;
 mod release;
