@@ -128,6 +128,8 @@ impl Keeper {
     async fn return_key(&self, what: &Return) {
         let begun = Instant::now();
         let mut told = what.told;
+        // An earlier request that was not answered may have done it.
+        let mut maybe_done = what.told;
         let mut pause = Duration::from_millis(25);
         loop {
             let owed = &what.owed;
@@ -143,6 +145,10 @@ impl Keeper {
                     return;
                 }
                 Ok(_) => match what.doubt {
+                    Doubt::Granted if maybe_done => {
+                        self.counters.released.up();
+                        return;
+                    }
                     Doubt::Granted => {
                         self.tell_late_loss(owed);
                         return;
@@ -155,6 +161,7 @@ impl Keeper {
                         self.tell_release_failed(owed.label(), &error);
                     }
                     told = true;
+                    maybe_done |= error.is_in_doubt();
                 }
             }
             let again = Instant::now() + pause;

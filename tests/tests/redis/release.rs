@@ -457,3 +457,20 @@ fn calls_are_send(locks: Client) -> impl Future<Output = Result<u32, Error>> + S
     let call = ends(locks, 1, End::Value);
     async move { pin!(call).await }
 }
+
+/// The server carries the release out and its reply comes too late: the keeper asks again and finds
+/// nothing, which is no loss.
+#[tokio::test]
+async fn a_release_whose_reply_was_lost_is_no_loss() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    let lease = locks.lock("sync:99").acquire().await.unwrap();
+    proxy.treat(Way::Replies, Treatment::Swallow);
+    let released = tokio::spawn(lease.release());
+    wait::until("the server has done it", || server.size() == 0).await;
+    released.await.unwrap().unwrap();
+    proxy.heal();
+    wait::until("the keeper has asked", || locks.stats().released == 1).await;
+    assert_eq!(locks.stats().lost, 0);
+}
