@@ -248,6 +248,12 @@ impl Lease {
         &self.grant.hold
     }
 
+    /// What this handle's own call asked for.
+    fn terms(&self) -> Terms {
+        let joined = self.level.joined;
+        joined.map_or(self.hold().terms, |joined| joined.terms)
+    }
+
     /// The loss of the lease, if it is known by now.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.hold().loss() {
@@ -263,11 +269,7 @@ impl Lease {
 
     /// The body has come to a success, which leaves a mark where its call has a `once`.
     pub(crate) fn succeed(&self) {
-        let terms = self
-            .level
-            .joined
-            .map_or(self.hold().terms, |joined| joined.terms);
-        if let Some(length) = terms.once {
+        if let Some(length) = self.terms().once {
             self.hold().mark_done(length);
         }
     }
@@ -305,8 +307,7 @@ impl Lease {
     /// which the store has promised the key.
     pub(crate) fn end_of_grace(&self) -> Instant {
         let hold = self.hold();
-        let terms = self.level.joined.map_or(hold.terms, |joined| joined.terms);
-        (hold.clock.now() + terms.grace).min(hold.deadline())
+        (hold.clock.now() + self.terms().grace).min(hold.deadline())
     }
 
     /// Waits for a moment in the lease's time.

@@ -105,7 +105,7 @@ async fn dynamic(id: &dyn Display, add: Box<dyn Fn(u8) -> u8>) -> Result<u8, Err
     ttl = "5s",
     bind = held
 )]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, reason = "their names are the subject")]
 async fn named_like_ours(
     key: u8,
     options: u8,

@@ -136,7 +136,7 @@ async fn inner_attributes() -> Result<u8, Error> {
 }
 
 #[distributed_lock(key = "diverges:<id>", on_busy = skip)]
-#[allow(clippy::needless_return)]
+#[allow(clippy::needless_return, reason = "the last return is the subject")]
 async fn ends_in_return(id: u8) -> Option<u8> {
     return Some(id);
 }
@@ -228,7 +228,7 @@ mod visible {
 }
 
 #[distributed_lock(key = "abi:<id>")]
-#[allow(improper_ctypes_definitions)]
+#[allow(improper_ctypes_definitions, reason = "the abi is the subject")]
 async extern "C" fn other_abi(id: u8) -> Result<u8, Error> {
     Ok(id)
 }

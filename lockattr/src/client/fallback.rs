@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::queue::{self, Ask};
+use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::nowhere::Nowhere;
 
@@ -24,30 +25,14 @@ pub(super) struct Fallback(Arc<Keeper>);
 impl Fallbacks {
     /// `on_unavailable = run`.
     pub(super) fn none(&self, inner: &Inner) -> &Fallback {
-        let keeper = &inner.keeper;
-        self.none.get_or_init(|| {
-            let counters = Arc::clone(&keeper.counters);
-            Fallback(Keeper::start(
-                &keeper.engine,
-                Arc::new(Nowhere),
-                counters,
-                Duration::ZERO,
-            ))
-        })
+        self.none
+            .get_or_init(|| Fallback::start(inner, Arc::new(Nowhere)))
     }
 
     /// `on_unavailable = local`.
     pub(super) fn local(&self, inner: &Inner) -> &Fallback {
-        let keeper = &inner.keeper;
-        self.local.get_or_init(|| {
-            let counters = Arc::clone(&keeper.counters);
-            Fallback(Keeper::start(
-                &keeper.engine,
-                Arc::new(Memory::new()),
-                counters,
-                Duration::ZERO,
-            ))
-        })
+        self.local
+            .get_or_init(|| Fallback::start(inner, Arc::new(Memory::new())))
     }
 
     pub(super) async fn shut_down(&self) {
@@ -68,6 +53,15 @@ impl Fallbacks {
 }
 
 impl Fallback {
+    /// A keeper on the client's thread, with the client's counters, for a store that answers at once.
+    fn start(inner: &Inner, store: Arc<dyn Store>) -> Self {
+        let Keeper {
+            engine, counters, ..
+        } = &*inner.keeper;
+        let counters = Arc::clone(counters);
+        Self(Keeper::start(engine, store, counters, Duration::ZERO))
+    }
+
     pub(super) async fn acquire(&self, ask: Ask) -> Result<Lease, Error> {
         queue::acquire(&self.0, ask).await
     }

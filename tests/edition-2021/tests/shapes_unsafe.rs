@@ -10,7 +10,7 @@ async unsafe fn unsafe_async(id: u8, list: &[u8]) -> Result<u8, Error> {
 }
 
 #[distributed_lock(key = "unsafe-extern:<id>")]
-#[allow(improper_ctypes_definitions)]
+#[allow(improper_ctypes_definitions, reason = "the abi is the subject")]
 async unsafe extern "C" fn unsafe_extern(mut id: u8) -> Result<u8, Error> {
     id += 1;
     Ok(id)
