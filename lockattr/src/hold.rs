@@ -1,5 +1,7 @@
 //! What a lease and the keeper both know of one grant.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
@@ -10,8 +12,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
 use crate::key::Key;
-use crate::stats::Counters;
-use crate::store::{Leave, Want};
+use crate::store::{Leave, Release, Want};
 
 /// What is locked: one key, all of several keys, or one of a key's slots.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +59,14 @@ impl Names {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX).max(1)
     }
 
+    /// What callers who want the same have in common.
+    pub(crate) fn line(&self) -> Cow<'_, str> {
+        match self.locks.as_slice() {
+            [lock] => Cow::Borrowed(lock),
+            locks => Cow::Owned(locks.join("\n")),
+        }
+    }
+
     /// The keys as the user knows them, for errors and logs.
     pub(crate) fn label(&self) -> &str {
         &self.label
@@ -69,6 +78,26 @@ impl Names {
             (&self.locks, Want::All)
         } else {
             (&self.slots, Want::Any)
+        }
+    }
+
+    /// What gives back the grant at `index` of what was wanted; or whatever was granted.
+    pub(crate) fn release<'a>(
+        &'a self,
+        index: Option<usize>,
+        owner: &'a str,
+        leave: Leave,
+        queued: Option<Duration>,
+    ) -> Release<'a> {
+        let (all, want) = self.wanted();
+        Release {
+            names: index.map_or(all, |index| self.held(index)),
+            want,
+            index: index.unwrap_or(0),
+            lock: self.locks.first().map_or("", String::as_str),
+            owner,
+            leave,
+            asked: queued.map(|ttl| (ttl, all.len())),
         }
     }
 
@@ -99,7 +128,7 @@ pub(crate) struct Hold {
     pub(crate) index: usize,
     pub(crate) owner: String,
     pub(crate) clock: Clock,
-    /// When the request that won was sent.
+    /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
     /// What the call asked for.
     pub(crate) terms: Terms,
@@ -120,7 +149,16 @@ pub(crate) struct Hold {
     /// Whom to wake at the end, by ticket.
     wakers: Mutex<Vec<Option<Waker>>>,
     told: Notify,
-    counters: Arc<Counters>,
+    losses: Arc<dyn Losses>,
+}
+
+/// Who has to know of every loss.
+pub(crate) trait Losses: fmt::Debug + Send + Sync {
+    /// The lease is about to be announced as lost.
+    fn count(&self);
+
+    /// The lease was announced as lost.
+    fn lost(&self, hold: &Hold);
 }
 
 const HELD: u8 = 0;
@@ -148,6 +186,8 @@ pub(crate) struct Grant {
     pub(crate) index: usize,
     pub(crate) owner: String,
     pub(crate) clock: Clock,
+    pub(crate) granted: Instant,
+    /// When the request was sent that the ttl counts from.
     pub(crate) sent: Instant,
     pub(crate) terms: Terms,
     pub(crate) in_doubt: bool,
@@ -170,13 +210,13 @@ pub(crate) struct Terms {
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(grant: Grant, losses: Arc<dyn Losses>) -> Self {
         let hold = Self {
             names: grant.names,
             index: grant.index,
             owner: grant.owner,
             clock: grant.clock,
-            granted: grant.sent,
+            granted: grant.granted,
             terms: grant.terms,
             in_doubt: grant.in_doubt,
             guarded: AtomicBool::new(false),
@@ -188,7 +228,7 @@ impl Hold {
             ending: AtomicU8::new(HELD),
             wakers: Mutex::default(),
             told: Notify::new(),
-            counters,
+            losses,
         };
         hold.set_ttl(grant.terms.ttl);
         hold.runs_from(grant.sent, grant.terms.ttl);
@@ -208,6 +248,25 @@ impl Hold {
 
     pub(crate) fn deadline(&self) -> Instant {
         self.granted + Duration::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// When the ttl was started last.
+    pub(crate) fn started(&self) -> Instant {
+        let deadline = self.deadline();
+        deadline
+            .checked_sub(relied_on(self.ttl()))
+            .unwrap_or(deadline)
+    }
+
+    /// Whether another caller may go on with what its holder has given up.
+    pub(crate) fn can_be_handed_over(&self) -> bool {
+        let left = self.deadline().saturating_duration_since(self.clock.now());
+        self.clock == Clock::Real
+            && !self.in_doubt
+            && self.names.permits() == 1
+            && left >= self.ttl() / 2
+            && self.leave() == Leave::Nothing
+            && self.loss().is_none()
     }
 
     /// When the lease ends unless it is renewed, and at the latest.
@@ -320,8 +379,9 @@ impl Hold {
             .map_or(LOSSES[0].0, |(code, _)| *code);
         if self.end_with(code) {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.counters.lost.up();
+            self.losses.count();
             self.announce();
+            self.losses.lost(self);
         }
     }
 

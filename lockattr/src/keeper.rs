@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::Hold;
+use crate::hold::{Grant, Hold, Losses};
+use crate::queue::{Entry, Head, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
 
@@ -38,10 +39,12 @@ pub(crate) struct Keeper {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
+    losses: Arc<OfLosses>,
+    /// Whether the store lets one holder at a time have a key.
+    excludes: bool,
     patience: Duration,
     agenda: Arc<Agenda>,
-    /// Whether no more leases are to be had.
-    closed: AtomicBool,
     /// Requests whose fate is open.
     asking: AtomicUsize,
     /// Keys on their way back.
@@ -55,6 +58,26 @@ pub(crate) struct Keeper {
     failing: AtomicBool,
 }
 
+/// What a client says that takes no more.
+pub(crate) const SHUT_DOWN: &str = "the client was shut down";
+
+/// A loss is counted, and whoever waits for the key may ask the store for it.
+#[derive(Debug)]
+struct OfLosses {
+    counters: Arc<Counters>,
+    queue: Arc<Queue>,
+}
+
+impl Losses for OfLosses {
+    fn count(&self) {
+        self.counters.lost.up();
+    }
+
+    fn lost(&self, hold: &Hold) {
+        self.queue.turn(&hold.names.line());
+    }
+}
+
 impl Keeper {
     /// `patience` is how long a request may take to be answered.
     pub(crate) fn start(
@@ -64,13 +87,19 @@ impl Keeper {
         patience: Duration,
     ) -> Arc<Self> {
         let agenda = Arc::new(Agenda::default());
+        let queue = Arc::new(Queue::default());
         let keeper = Arc::new(Self {
             engine: engine.clone(),
+            excludes: store.excludes(),
             store,
-            counters,
+            counters: Arc::clone(&counters),
+            losses: Arc::new(OfLosses {
+                counters,
+                queue: Arc::clone(&queue),
+            }),
+            queue,
             patience,
             agenda: Arc::clone(&agenda),
-            closed: AtomicBool::new(false),
             asking: AtomicUsize::new(0),
             returning: AtomicUsize::new(0),
             settled: Notify::new(),
@@ -96,7 +125,7 @@ impl Keeper {
         match hold.clock {
             Clock::Real => self
                 .agenda
-                .enter(Arc::clone(hold), Some(next_look(hold, hold.granted))),
+                .enter(Arc::clone(hold), Some(next_look(hold, hold.started()))),
             Clock::Tokio => {
                 let slot = self.agenda.enter(Arc::clone(hold), None);
                 tokio::spawn(watch_in_callers_time(
@@ -117,6 +146,34 @@ impl Keeper {
             .filter(|(_, hold)| !hold.has_ended() && overlaps(hold))
             .map(|(_, hold)| hold.end().saturating_duration_since(hold.clock.now()))
             .max()
+    }
+
+    /// A grant, to be kept.
+    pub(crate) fn hold(&self, grant: Grant) -> Arc<Hold> {
+        let losses: Arc<dyn Losses> = Arc::clone(&self.losses) as _;
+        Arc::new(Hold::new(grant, losses))
+    }
+
+    /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
+    /// does and may.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
+        hold.can_be_handed_over() && self.queue.hand_over(&hold.names.line(), hold)
+    }
+
+    /// The same for a lease that the next caller did not live to take: if need be, it goes back.
+    pub(crate) fn pass_on(self: &Arc<Self>, head: Head, hold: Arc<Hold>) {
+        if !head.pass_on(&hold) {
+            self.give_back(Return::of(hold, false));
+        }
+    }
+
+    /// Stands in the line of a key.
+    pub(crate) fn enter(&self, key: &str, wish: Wish) -> Entry {
+        if self.excludes {
+            self.queue.enter(key, wish)
+        } else {
+            Entry::Head(self.queue.alone(key))
+        }
     }
 
     pub(crate) fn forget(&self, slot: Slot) {
@@ -226,7 +283,7 @@ impl Keeper {
 
     /// Whether no more leases are to be had.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.queue.is_closed()
     }
 
     /// Lets no more leases be had, ends every one, and waits until every key is back.
@@ -234,7 +291,7 @@ impl Keeper {
     /// Requests on their way are waited for as long as the store may take to answer them.
     /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
-        self.closed.store(true, Ordering::Release);
+        self.queue.close(&StoreError::refused(SHUT_DOWN));
         let _ = self
             .engine
             .until(Instant::now() + self.patience, self.settled(&self.asking))

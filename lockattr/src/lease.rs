@@ -1,8 +1,8 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -38,17 +38,16 @@ struct Grant {
     keeper: Arc<Keeper>,
     slot: Slot,
     token: OnceCell<u64>,
-    /// Nothing before it was tried.
-    returned: OnceLock<Returned>,
+    /// How far giving back has come.
+    returned: AtomicU8,
 }
 
-/// How far giving back has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Returned {
-    /// The store could not be asked, and that has been told.
-    Tried,
-    Done,
-}
+const KEPT: u8 = 0;
+/// The store is being asked.
+const BEGUN: u8 = 1;
+/// The store could not be asked, and that has been told.
+const TRIED: u8 = 2;
+const DONE: u8 = 3;
 
 /// A locked call, under which one further call at a time may join its lease.
 #[derive(Default)]
@@ -81,7 +80,7 @@ impl Lease {
                 keeper,
                 slot,
                 token: OnceCell::new(),
-                returned: OnceLock::new(),
+                returned: AtomicU8::new(KEPT),
             }),
             level: Arc::default(),
         }
@@ -363,21 +362,26 @@ impl Lease {
 
 impl Grant {
     async fn release(&self) -> Result<(), Error> {
-        self.hold.end_given_back();
+        let hold = &self.hold;
+        hold.end_given_back();
         // Counted as on its way back before it leaves the table: shutting down waits for both.
         let _on_its_way = self.keeper.returns();
         self.keeper.forget(self.slot);
-        let hold = &self.hold;
-        let released = self
-            .keeper
-            .store
-            .release(hold.keys(), &hold.owner, hold.leave())
-            .await;
+        if self.keeper.hand_over(hold) {
+            self.set_returned(DONE);
+            self.keeper.counters.released.up();
+            return Ok(());
+        }
+        self.set_returned(BEGUN);
+        let names = &hold.names;
+        let release = names.release(Some(hold.index), &hold.owner, hold.leave(), None);
+        let released = self.keeper.store.release(release).await;
+        self.keeper.queue.left(&names.line(), hold);
         match released {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
-                    self.set_returned(Returned::Done);
+                    self.set_returned(DONE);
                 }
                 if found == Found::Ours {
                     self.keeper.counters.released.up();
@@ -388,15 +392,14 @@ impl Grant {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(hold.names.label(), &error);
-                self.set_returned(Returned::Tried);
+                self.set_returned(TRIED);
                 Ok(())
             }
         }
     }
 
-    fn set_returned(&self, returned: Returned) {
-        // The first answer stays; there is one call.
-        let _ = self.returned.set(returned);
+    fn set_returned(&self, returned: u8) {
+        self.returned.store(returned, Ordering::Release);
     }
 }
 
@@ -410,12 +413,15 @@ fn loss(found: Found) -> LossCause {
 impl Drop for Grant {
     fn drop(&mut self) {
         self.hold.end_given_back();
-        let returned = self.returned.get();
-        if returned != Some(&Returned::Done) {
-            let told = returned == Some(&Returned::Tried);
+        let returned = self.returned.load(Ordering::Acquire);
+        if returned == KEPT && self.keeper.hand_over(&self.hold) {
+            self.keeper.counters.released.up();
+        } else if returned != DONE {
+            let told = returned == TRIED;
             self.keeper
                 .give_back(Return::of(Arc::clone(&self.hold), told));
         }
+        self.keeper.queue.left(&self.hold.names.line(), &self.hold);
         // Only now: shutting down waits for what is in the table or on its way back.
         self.keeper.forget(self.slot);
     }

@@ -177,10 +177,15 @@ impl Verdict {
             let start = call.entered.unwrap_or_default();
             at_work.retain(|before| before.last >= start);
             for before in &at_work {
-                // Whichever of the two was forgotten, also one that hears of its grant only later.
+                // Whichever of the two was forgotten: also one that hears of its grant only later, or
+                // that was handed a forgotten lease by the caller before.
                 let excused = forgotten.iter().any(|&(begun, over)| {
+                    let had = |process: u32| {
+                        let mut its = calls.iter().filter(|call| call.process == process);
+                        its.any(|call| call.asked() <= over && call.last >= begun)
+                    };
                     let stale = |one: &Call, other: &Call| {
-                        one.asked() <= over && one.last <= over + rules.ttl && other.last >= begun
+                        had(one.process) && one.last <= over + rules.ttl && other.last >= begun
                     };
                     stale(before, call) || stale(call, before)
                 });

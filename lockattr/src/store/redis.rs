@@ -5,20 +5,26 @@
 //! instance; every other step is a script that compares the owner inside the server.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redis::{Cmd, Script, Value};
+use uuid::Uuid;
 
-use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Try, Want};
+use super::{
+    Acquired, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Wake, Want,
+};
 use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
 
 mod fault;
 mod link;
+mod subscriber;
 mod target;
 
 use fault::Fault;
 use link::Link;
+use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::target;
 
 /// How long a token counter outlives the last token drawn. Without the counter the server's clock
@@ -36,13 +42,10 @@ pub(crate) struct Redis {
     reply_timeout: Duration,
     /// How long a step may take in all: for connecting and for the answer.
     step_timeout: Duration,
-    scripts: Scripts,
-}
-
-struct Scripts {
+    subscriber: Subscriber,
     contend: Lua,
     renew: Lua,
-    release: Lua,
+    release: Arc<Lua>,
     token: Lua,
 }
 
@@ -79,19 +82,33 @@ impl Redis {
                 settings.connect_timeout,
             )
         };
+        let calls = link();
+        let release = Arc::new(Lua::new(concat!(
+            include_str!("redis/queue.lua"),
+            include_str!("redis/release.lua")
+        )));
+        let subscriber = Subscriber::new(
+            settings.target.clone(),
+            engine.clone(),
+            settings.connect_timeout,
+            format!("{}wake:{}", settings.prefix, Uuid::new_v4().simple()),
+            unclaimed(engine, &calls, &release, settings.reply_timeout),
+        );
         Self {
             engine: engine.clone(),
             prefix: settings.prefix.clone(),
-            calls: link(),
+            calls,
             watchdog: link(),
             reply_timeout: settings.reply_timeout,
             step_timeout: settings.connect_timeout + settings.reply_timeout,
-            scripts: Scripts {
-                contend: Lua::new(include_str!("redis/contend.lua")),
-                renew: Lua::new(include_str!("redis/renew.lua")),
-                release: Lua::new(include_str!("redis/release.lua")),
-                token: Lua::new(include_str!("redis/token.lua")),
-            },
+            subscriber,
+            contend: Lua::new(concat!(
+                include_str!("redis/queue.lua"),
+                include_str!("redis/contend.lua")
+            )),
+            renew: Lua::new(include_str!("redis/renew.lua")),
+            release,
+            token: Lua::new(include_str!("redis/token.lua")),
         }
     }
 
@@ -106,10 +123,13 @@ impl Redis {
             owner,
             ttl: TTL,
             try_: Try::First,
+            wait: Duration::ZERO,
         };
+        // It waits, and then it waits no more.
         let refused = Request {
             owner: "another",
             try_: Try::Again,
+            wait: TTL,
             ..first
         };
         // A server that knows the scripts already would hide that their texts may not be sent.
@@ -120,19 +140,36 @@ impl Redis {
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
+            let wait = Duration::ZERO;
+            self.acquire(Request { wait, ..refused }).await?;
             let lease = Renewal {
                 name,
                 owner,
                 ttl: TTL,
             };
             self.renew(&[lease], self.reply_timeout).await?;
+            // A release goes on where this is refused, so it would not show.
+            let mut pop = redis::cmd("ZPOPMIN");
+            pop.arg(self.queue(name));
+            let may_pop = self.calls.ask(&pop, self.reply_timeout).await;
+            may_pop.map_err(|fault| fault.error)?;
+            self.prove_channel().await;
             self.token(name, &names, owner).await
         };
         let proved = steps.await;
-        let released = self.release(&names, owner, Leave::Nothing).await;
-        // Both keys are this client's alone; without the right to run scripts this is the only way.
+        let release = Release {
+            names: &names,
+            want: Want::All,
+            index: 0,
+            lock: name,
+            owner,
+            leave: Leave::Nothing,
+            asked: None,
+        };
+        let released = self.release(release).await;
+        // The keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
-        delete.arg(name).arg(self.counter(name));
+        delete.arg(&[name, &self.counter(name), &self.queue(name)]);
         let _ = self.calls.ask(&delete, self.reply_timeout).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
@@ -143,45 +180,61 @@ impl Redis {
         }
     }
 
-    /// Runs a script by its hash; by its text where the server does not know it (any more).
-    async fn run(
-        &self,
-        link: &Link,
-        script: &Lua,
-        call: &Call<'_>,
-        patience: Duration,
-    ) -> Result<(Value, Instant), Fault> {
-        match link
-            .ask(&call.command("EVALSHA", &script.hash), patience)
-            .await
-        {
-            Err(fault) if fault.no_script => {
-                link.ask(&call.command("EVAL", script.text), patience).await
-            }
-            answer => answer,
+    /// Without the right to its channel a client works all the same, but nobody wakes its callers.
+    async fn prove_channel(&self) {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(self.subscriber.channel()).arg("");
+        let published = self.calls.ask(&publish, self.reply_timeout).await;
+        let proved = match published {
+            Ok(_) => self.subscriber.prove().await,
+            Err(fault) => Err(fault.error),
+        };
+        if let Err(error) = proved {
+            tracing::warn!(
+                error = %error,
+                "callers that wait for a lock cannot be woken, and will look again every now and then"
+            );
         }
     }
 
     async fn contend(&self, request: Request<'_>, in_doubt: bool) -> Result<Acquired, Fault> {
-        let mut args = vec![Arg::Text(request.owner), Arg::Millis(request.ttl)];
-        if request.want == Want::Any {
-            args.push(Arg::Text("any"));
+        let waits = !request.wait.is_zero();
+        let heard = waits && self.subscriber.hears(request.owner);
+        let queues = self.queues(request.names, request.want);
+        let mut call = Call::new(request.names, &queues);
+        call.text(request.owner);
+        call.millis(request.ttl);
+        call.text(match request.want {
+            Want::All => "all",
+            Want::Any => "any",
+        });
+        // One that has never waited stands in no queue.
+        if waits || request.try_ == Try::Again {
+            call.text(&self.entry(request.owner, request.ttl, request.names.len()));
+            call.millis(request.wait);
         }
-        let call = Call {
-            keys: request.names.iter().map(String::as_str).collect(),
-            args,
-        };
         let (answer, sent) = self
-            .run(
-                &self.calls,
-                &self.scripts.contend,
-                &call,
-                self.reply_timeout,
-            )
+            .contend
+            .run(&self.calls, &call, self.reply_timeout)
             .await?;
-        verdict(&answer, sent, in_doubt)
-            .filter(|verdict| index(verdict) < request.names.len())
-            .ok_or_else(|| self.nonsense(&answer))
+        let Verdict {
+            mut acquired,
+            server,
+        } = verdict(&answer, sent, in_doubt)
+            .filter(|verdict| index(&verdict.acquired) < request.names.len())
+            .ok_or_else(|| self.nonsense(&answer))?;
+        // Of several locks one is given at a time, which is no grant yet: the owner has to look.
+        let one_is_all = request.want == Want::Any || request.names.len() == 1;
+        if let Some(server) = server.filter(|_| one_is_all) {
+            self.subscriber.tie(request.owner, sent, server);
+        }
+        if let Acquired::Busy { place, .. } = &mut acquired
+            && !heard
+        {
+            // It stands in the queue, but would be passed over.
+            *place = None;
+        }
+        Ok(acquired)
     }
 
     async fn first_try(&self, request: Request<'_>) -> Result<Acquired, Fault> {
@@ -207,26 +260,56 @@ impl Redis {
         }
     }
 
-    async fn remove(&self, names: &[String], owner: &str, leave: Leave) -> Result<Found, Fault> {
-        let mut args = vec![Arg::Text(owner)];
-        match leave {
-            Leave::Nothing => {}
-            Leave::Closed(length) => args.extend([Arg::Text("closed"), Arg::Millis(length)]),
-            Leave::Done(length) => args.extend([Arg::Text("done"), Arg::Millis(length)]),
-        }
-        let call = Call {
-            keys: names.iter().map(String::as_str).collect(),
-            args,
+    async fn remove(&self, release: Release<'_>) -> Result<Found, Fault> {
+        let queues = match release.want {
+            Want::All => self.queues(release.names, Want::All),
+            Want::Any => vec![self.queue(release.lock)],
         };
+        let mut call = Call::new(release.names, &queues);
+        call.text(release.owner);
+        call.number(release.names.len());
+        call.number(release.index);
+        match (release.asked, release.leave) {
+            (Some((ttl, names)), _) => {
+                call.text("gone");
+                call.text(&self.entry(release.owner, ttl, names));
+            }
+            (None, Leave::Nothing) => {}
+            (None, Leave::Closed(length)) => {
+                call.text("closed");
+                call.millis(length);
+            }
+            (None, Leave::Done(length)) => {
+                call.text("done");
+                call.millis(length);
+            }
+        }
         let (answer, _) = self
-            .run(
-                &self.calls,
-                &self.scripts.release,
-                &call,
-                self.reply_timeout,
-            )
+            .release
+            .run(&self.calls, &call, self.reply_timeout)
             .await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
+    }
+
+    /// How a request stands in a queue. Of a lock it may be given each of as many slots as it asks
+    /// for; of several locks, each.
+    fn entry(&self, owner: &str, ttl: Duration, names: usize) -> String {
+        let channel = self.subscriber.channel();
+        format!("{owner} {} {names} {channel}", millis(ttl))
+    }
+
+    /// Who waits for a lock.
+    fn queue(&self, lock: &str) -> String {
+        format!("{}wait:{{{lock}}}", self.prefix)
+    }
+
+    fn queues(&self, names: &[String], want: Want) -> Vec<String> {
+        let locks = match want {
+            Want::All => names,
+            // The first slot is the lock.
+            Want::Any => &names[..1],
+        };
+        locks.iter().map(|lock| self.queue(lock)).collect()
     }
 
     /// Bounds a step whose requests are each bounded, but may be several.
@@ -276,15 +359,15 @@ impl Store for Redis {
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
-            let call = Call {
-                keys: leases.iter().map(|lease| lease.name).collect(),
-                args: leases
-                    .iter()
-                    .flat_map(|lease| [Arg::Text(lease.owner), Arg::Millis(lease.ttl)])
-                    .collect(),
-            };
+            let mut call = Call::default();
+            for lease in leases {
+                call.keys.push(lease.name);
+                call.text(lease.owner);
+                call.millis(lease.ttl);
+            }
             let (answer, _) = self
-                .run(&self.watchdog, &self.scripts.renew, &call, patience)
+                .renew
+                .run(&self.watchdog, &call, patience)
                 .await
                 .map_err(|fault| fault.error)?;
             let each = match &answer {
@@ -299,37 +382,38 @@ impl Store for Redis {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        names: &'a [String],
-        owner: &'a str,
-        leave: Leave,
-    ) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(self.within(self.step_timeout, async move {
-            match self.remove(names, owner, leave).await {
+            let waited = release.asked.is_some();
+            if waited {
+                self.subscriber.gone(release.owner);
+            }
+            let released = match self.remove(release).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // What is no longer there may have been removed by the first request.
-                    self.remove(names, owner, leave)
+                    self.remove(release)
                         .await
                         .map(|found| if in_doubt { Found::Ours } else { found })
                 }
                 answer => answer,
+            };
+            if waited && released.is_ok() {
+                self.subscriber.forgotten(release.owner);
             }
+            released
         }))
     }
 
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
         Box::pin(self.within(2 * self.step_timeout, async move {
             let counters: Vec<_> = locks.iter().map(|lock| self.counter(lock)).collect();
-            let call = Call {
-                keys: [held]
-                    .into_iter()
-                    .chain(counters.iter().map(String::as_str))
-                    .collect(),
-                args: vec![Arg::Text(owner), Arg::Millis(COUNTER_TTL)],
-            };
-            let draw = || self.run(&self.calls, &self.scripts.token, &call, self.reply_timeout);
+            let mut call = Call::default();
+            call.keys.push(held);
+            call.keys.extend(counters.iter().map(String::as_str));
+            call.text(owner);
+            call.millis(COUNTER_TTL);
+            let draw = || self.token.run(&self.calls, &call, self.reply_timeout);
             let answer = match draw().await {
                 // A token drawn twice is merely a larger one.
                 Err(fault) if fault.is_transient() => draw().await,
@@ -340,44 +424,107 @@ impl Store for Redis {
                 return Ok(Token::NotHeld(found));
             }
             match &answer {
-                Value::BulkString(digits) => std::str::from_utf8(digits)
-                    .ok()
-                    .and_then(|digits| digits.parse().ok())
-                    .map(Token::Drawn),
+                Value::BulkString(digits) => number(digits).map(Token::Drawn),
                 _ => None,
             }
             .ok_or_else(|| self.nonsense(&answer))
         }))
     }
+
+    fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
+        Box::pin(self.subscriber.hear(owner))
+    }
+}
+
+/// Gives back what was passed to a request that nobody waits for any more.
+fn unclaimed(
+    engine: &Engine,
+    calls: &Link,
+    release: &Arc<Lua>,
+    patience: Duration,
+) -> Box<dyn Fn(Unclaimed) + Send + Sync> {
+    let (engine, calls, release) = (engine.clone(), calls.clone(), Arc::clone(release));
+    Box::new(move |unclaimed| {
+        let (calls, release) = (calls.clone(), Arc::clone(&release));
+        engine.spawn(async move {
+            let mut call = Call::default();
+            call.keys.extend([&*unclaimed.lock, &*unclaimed.queue]);
+            call.text(&unclaimed.owner);
+            call.number(1);
+            call.number(unclaimed.index);
+            if let Err(fault) = release.run(&calls, &call, patience).await {
+                tracing::warn!(
+                    lock = unclaimed.lock, error = %fault.error,
+                    "a lock that came too late could not be given back; it ends with its ttl"
+                );
+            }
+        });
+    })
 }
 
 /// One script call, with what goes into it.
+#[derive(Default)]
 struct Call<'a> {
     keys: Vec<&'a str>,
-    args: Vec<Arg<'a>>,
+    args: Vec<String>,
 }
 
-enum Arg<'a> {
-    Text(&'a str),
-    Millis(Duration),
-}
+impl<'a> Call<'a> {
+    fn new(locks: &'a [String], queues: &'a [String]) -> Self {
+        Self {
+            keys: locks.iter().chain(queues).map(String::as_str).collect(),
+            args: Vec::new(),
+        }
+    }
 
-impl Call<'_> {
+    fn text(&mut self, text: &str) {
+        self.args.push(text.to_owned());
+    }
+
+    fn number(&mut self, number: usize) {
+        self.args.push(number.to_string());
+    }
+
+    fn millis(&mut self, duration: Duration) {
+        self.args.push(millis(duration).to_string());
+    }
+
     fn command(&self, verb: &str, script: &str) -> Cmd {
         let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys);
-        for arg in &self.args {
-            match arg {
-                Arg::Text(text) => command.arg(text),
-                Arg::Millis(duration) => command.arg(millis(*duration)),
-            };
-        }
+        command.arg(script).arg(self.keys.len());
+        command.arg(&self.keys).arg(&self.args);
         command
     }
 }
 
+impl Lua {
+    /// Runs the script by its hash; by its text where the server does not know it (any more).
+    async fn run(
+        &self,
+        link: &Link,
+        call: &Call<'_>,
+        patience: Duration,
+    ) -> Result<(Value, Instant), Fault> {
+        match link
+            .ask(&call.command("EVALSHA", &self.hash), patience)
+            .await
+        {
+            Err(fault) if fault.no_script => {
+                link.ask(&call.command("EVAL", self.text), patience).await
+            }
+            answer => answer,
+        }
+    }
+}
+
+struct Verdict {
+    acquired: Acquired,
+    /// The server's clock in microseconds, where the request was put into a queue.
+    server: Option<u64>,
+}
+
 /// What the script that contends has answered.
-fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Acquired> {
+fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Verdict> {
     let Value::Array(parts) = answer else {
         return None;
     };
@@ -385,32 +532,43 @@ fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Acquired> {
         return None;
     };
     let index = usize::try_from(*index).ok()?;
-    match (state, rest) {
-        (1, []) => Some(Acquired::Granted {
+    let mut server = None;
+    let acquired = match (state, rest) {
+        (1, []) => Acquired::Granted {
             index,
             sent,
             in_doubt,
-        }),
-        (0, [Value::BulkString(owner), Value::Int(left)]) => Some(Acquired::Busy {
+        },
+        (0, [Value::BulkString(owner), Value::Int(left), queued @ ..]) => Acquired::Busy {
             index,
             owner: String::from_utf8_lossy(owner).into_owned(),
             remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
+            place: match queued {
+                [] => None,
+                [Value::Int(place), Value::BulkString(time)] => {
+                    server = Some(number(time)?);
+                    Some(u64::try_from(*place).ok()?)
+                }
+                _ => return None,
+            },
             in_doubt,
-        }),
-        (2, [Value::BulkString(since)]) => {
-            let since = Duration::from_millis(std::str::from_utf8(since).ok()?.parse().ok()?);
-            Some(Acquired::Done {
-                index,
-                since: UNIX_EPOCH.checked_add(since)?,
-                in_doubt,
-            })
-        }
-        (-1, [Value::BulkString(found)]) => Some(Acquired::Foreign {
+        },
+        (2, [Value::BulkString(since)]) => Acquired::Done {
+            index,
+            since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
+            in_doubt,
+        },
+        (-1, [Value::BulkString(found)]) => Acquired::Foreign {
             index,
             found: String::from_utf8_lossy(found).into_owned(),
-        }),
-        _ => None,
-    }
+        },
+        _ => return None,
+    };
+    Some(Verdict { acquired, server })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn index(verdict: &Acquired) -> usize {

@@ -1,0 +1,44 @@
+-- Who waits for a lock: a sorted set by order of arrival, of entries `owner ttl-in-ms permits channel`.
+
+-- Tells the owner of an entry something. Answers whether anybody heard it.
+local function tell(channel, news)
+  local heard = redis.pcall('PUBLISH', channel, news)
+  return type(heard) == 'number' and heard > 0
+end
+
+-- The first entry of a queue, taken out; nothing where the queue is empty or cannot be read.
+local function first(queue)
+  local taken = redis.pcall('ZPOPMIN', queue)
+  return taken[1], taken[2]
+end
+
+-- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
+-- be `me`, who needs not be told. Answers the owner; nothing where nobody is left who waits.
+local function pass(lock, index, queue, me)
+  local aside, winner = {}, nil
+  repeat
+    local entry, place = first(queue)
+    local owner, ttl, permits, channel = string.match(entry or '', '^(%S+) (%d+) (%d+) (.+)$')
+    if entry and entry == me then
+      winner = owner
+    elseif owner and index >= tonumber(permits) then
+      -- It counts fewer slots, and waits for one of those.
+      table.insert(aside, {place, entry})
+    elseif owner then
+      -- Written before it is told: where nothing can be written, nobody may believe to hold it.
+      if redis.pcall('SET', lock, owner, 'PX', ttl).err then
+        break
+      end
+      local time = redis.call('TIME')
+      local now = string.format('%.0f', time[1] * 1000000 + time[2])
+      local news = {owner, index, now, #lock, lock .. queue}
+      if tell(channel, table.concat(news, ' ')) then
+        winner = owner
+      end
+    end
+  until winner or not entry
+  for _, back in ipairs(aside) do
+    redis.call('ZADD', queue, back[1], back[2])
+  end
+  return winner
+end
