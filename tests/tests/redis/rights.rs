@@ -11,7 +11,7 @@ use crate::support::{client, job, nap, pair, timed};
 const README: &str = include_str!("../../../README.md");
 
 /// What those who wait are woken with, and can do without.
-const CHANNEL: [&str; 3] = ["&lock:*", "+publish", "+subscribe"];
+const CHANNEL: [&str; 4] = ["&lock:*", "+publish", "+subscribe", "+pubsub|numsub"];
 
 /// What the README says that a user needs.
 fn least() -> String {

@@ -1,7 +1,12 @@
 -- Who waits for a lock: a sorted set by order of arrival, of entries `owner ttl-in-ms permits channel`.
 
--- Tells the owner of an entry something. Answers whether anybody heard it.
+-- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
+-- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
 local function tell(channel, news)
+  local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  if clients[2] == 0 then
+    return false
+  end
   local heard = redis.pcall('PUBLISH', channel, news)
   return type(heard) == 'number' and heard > 0
 end
