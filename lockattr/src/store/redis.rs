@@ -5,20 +5,25 @@
 //! instance; every other step is a script that compares the owner inside the server.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redis::{Cmd, Script, Value};
 
 use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Try, Want};
-use crate::engine::{Elapsed, Engine};
+use crate::engine::Engine;
 use crate::error::StoreError;
 
 mod fault;
+mod line;
 mod link;
+mod pulse;
 mod target;
 
 use fault::Fault;
-use link::Link;
+use line::Server;
+use link::{Answer, Link, Watchdog};
+use pulse::Wait;
 pub(crate) use target::target;
 
 /// How long a token counter outlives the last token drawn. Without the counter the server's clock
@@ -27,12 +32,11 @@ const COUNTER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Locks on a single server.
 pub(crate) struct Redis {
-    engine: Engine,
     prefix: String,
     /// What callers ask: acquire, release, token. In one line, so that a release overtakes nothing.
     calls: Link,
     /// Renewals, which nothing that callers do can hold up.
-    watchdog: Link,
+    watchdog: Watchdog,
     reply_timeout: Duration,
     /// How long a step may take in all: for connecting and for the answer.
     step_timeout: Duration,
@@ -71,19 +75,16 @@ pub(crate) struct Settings {
 
 impl Redis {
     pub(crate) fn new(settings: &Settings, engine: &Engine) -> Self {
-        let link = || {
-            Link::new(
-                settings.target.clone(),
-                settings.name.clone(),
-                engine.clone(),
-                settings.connect_timeout,
-            )
-        };
-        Self {
+        let server = Arc::new(Server {
+            target: settings.target.clone(),
+            name: settings.name.clone(),
             engine: engine.clone(),
+            connect_timeout: settings.connect_timeout,
+        });
+        Self {
             prefix: settings.prefix.clone(),
-            calls: link(),
-            watchdog: link(),
+            calls: Link::new(&server, settings.reply_timeout),
+            watchdog: Watchdog::new(&server),
             reply_timeout: settings.reply_timeout,
             step_timeout: settings.connect_timeout + settings.reply_timeout,
             scripts: Scripts {
@@ -116,7 +117,7 @@ impl Redis {
         let mut eval = redis::cmd("EVAL");
         eval.arg("return #KEYS").arg(1).arg(name);
         let steps = async {
-            let may_eval = self.calls.ask(&eval, self.reply_timeout).await;
+            let may_eval = self.calls.ask(&eval, &mut self.step()).await;
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
@@ -133,7 +134,7 @@ impl Redis {
         // Both keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
         delete.arg(name).arg(self.counter(name));
-        let _ = self.calls.ask(&delete, self.reply_timeout).await;
+        let _ = self.calls.ask(&delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
             _ => Err(StoreError::refused(format!(
@@ -143,102 +144,112 @@ impl Redis {
         }
     }
 
+    /// What one request may take in all: for connecting and for the answer.
+    fn step(&self) -> Wait<'_> {
+        self.calls.step(self.step_timeout)
+    }
+
+    /// What a request and its repetition may take.
+    fn two_steps(&self) -> Wait<'_> {
+        self.calls.step(2 * self.step_timeout)
+    }
+
     /// Runs a script by its hash; by its text where the server does not know it (any more).
     async fn run(
         &self,
-        link: &Link,
         script: &Lua,
-        call: &Call<'_>,
-        patience: Duration,
-    ) -> Result<(Value, Instant), Fault> {
-        match link
-            .ask(&call.command("EVALSHA", &script.hash), patience)
-            .await
-        {
+        call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
+        over: &mut Over<'_, '_>,
+    ) -> Answer {
+        match self.send(&call.command("EVALSHA", &script.hash), over).await {
             Err(fault) if fault.no_script => {
-                link.ask(&call.command("EVAL", script.text), patience).await
+                // Boxed, as everything rare: every call's future holds this one.
+                Box::pin(async move { self.send(&call.command("EVAL", script.text), over).await })
+                    .await
             }
             answer => answer,
         }
     }
 
-    async fn contend(&self, request: Request<'_>, in_doubt: bool) -> Result<Acquired, Fault> {
-        let mut args = vec![Arg::Text(request.owner), Arg::Millis(request.ttl)];
-        if request.want == Want::Any {
-            args.push(Arg::Text("any"));
+    async fn send(&self, command: &Cmd, over: &mut Over<'_, '_>) -> Answer {
+        match over {
+            Over::Calls(step) => self.calls.ask(command, step).await,
+            Over::Watchdog(patience) => self.watchdog.ask(command, *patience).await,
         }
-        let call = Call {
-            keys: request.names.iter().map(String::as_str).collect(),
-            args,
-        };
+    }
+
+    async fn contend(
+        &self,
+        request: Request<'_>,
+        in_doubt: bool,
+        step: &mut Wait<'_>,
+    ) -> Result<Acquired, Fault> {
+        let any = request.want == Want::Any;
+        let call = Call::new(request.names, |command| {
+            command.arg(request.owner).arg(millis(request.ttl));
+            if any {
+                command.arg("any");
+            }
+        });
         let (answer, sent) = self
-            .run(
-                &self.calls,
-                &self.scripts.contend,
-                &call,
-                self.reply_timeout,
-            )
+            .run(&self.scripts.contend, call, &mut Over::Calls(step))
             .await?;
         verdict(&answer, sent, in_doubt)
             .filter(|verdict| index(verdict) < request.names.len())
             .ok_or_else(|| self.nonsense(&answer))
     }
 
-    async fn first_try(&self, request: Request<'_>) -> Result<Acquired, Fault> {
+    async fn first_try(
+        &self,
+        request: Request<'_>,
+        step: &mut Wait<'_>,
+    ) -> Result<Acquired, Fault> {
         // All of several locks take a script; the first of several slots does not.
         let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
-            return self.contend(request, false).await;
+            return Box::pin(self.contend(request, false, step)).await;
         };
-        let mut command = redis::cmd("SET");
+        let mut command = Cmd::with_capacity(6, name.len() + request.owner.len() + 32);
         command
+            .arg("SET")
             .arg(name)
             .arg(request.owner)
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        match self.calls.ask(&command, self.reply_timeout).await? {
+        match self.calls.ask(&command, step).await? {
             (Value::Okay, sent) => Ok(Acquired::Granted {
                 index: 0,
                 sent,
                 in_doubt: false,
             }),
-            (Value::Nil, _) => self.contend(request, false).await,
+            (Value::Nil, _) => Box::pin(self.contend(request, false, step)).await,
             (other, _) => Err(self.nonsense(&other)),
         }
     }
 
-    async fn remove(&self, names: &[String], owner: &str, leave: Leave) -> Result<Found, Fault> {
-        let mut args = vec![Arg::Text(owner)];
-        match leave {
-            Leave::Nothing => {}
-            Leave::Closed(length) => args.extend([Arg::Text("closed"), Arg::Millis(length)]),
-            Leave::Done(length) => args.extend([Arg::Text("done"), Arg::Millis(length)]),
-        }
-        let call = Call {
-            keys: names.iter().map(String::as_str).collect(),
-            args,
-        };
+    async fn remove(
+        &self,
+        names: &[String],
+        owner: &str,
+        leave: Leave,
+        step: &mut Wait<'_>,
+    ) -> Result<Found, Fault> {
+        let call = Call::new(names, |command| {
+            command.arg(owner);
+            match leave {
+                Leave::Nothing => {}
+                Leave::Closed(length) => {
+                    command.arg("closed").arg(millis(length));
+                }
+                Leave::Done(length) => {
+                    command.arg("done").arg(millis(length));
+                }
+            }
+        });
         let (answer, _) = self
-            .run(
-                &self.calls,
-                &self.scripts.release,
-                &call,
-                self.reply_timeout,
-            )
+            .run(&self.scripts.release, call, &mut Over::Calls(step))
             .await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
-    }
-
-    /// Bounds a step whose requests are each bounded, but may be several.
-    async fn within<T>(
-        &self,
-        bound: Duration,
-        step: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, StoreError> {
-        match self.engine.until(Instant::now() + bound, step).await {
-            Ok(answer) => answer.map_err(|fault| fault.error),
-            Err(Elapsed) => Err(StoreError::in_doubt(format!("no answer within {bound:?}"))),
-        }
     }
 
     /// The counter of a lock's tokens: a helper key under the client's prefix, whose hash tag is the
@@ -256,35 +267,36 @@ impl Redis {
 
 impl Store for Redis {
     fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
-        Box::pin(self.within(2 * self.step_timeout, async move {
+        Box::pin(async move {
+            let mut step = self.two_steps();
             let first = match request.try_ {
-                Try::First => self.first_try(request).await,
-                Try::Again => self.contend(request, false).await,
+                Try::First => self.first_try(request, &mut step).await,
+                Try::Again => Box::pin(self.contend(request, false, &mut step)).await,
             };
-            match first {
+            let answer = match first {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // The script recognises a grant whose answer never came.
-                    self.contend(request, in_doubt)
+                    Box::pin(self.contend(request, in_doubt, &mut step))
                         .await
                         .map_err(|fault| fault.after(in_doubt))
                 }
                 answer => answer,
-            }
-        }))
+            };
+            answer.map_err(|fault| fault.error)
+        })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
-            let call = Call {
-                keys: leases.iter().map(|lease| lease.name).collect(),
-                args: leases
-                    .iter()
-                    .flat_map(|lease| [Arg::Text(lease.owner), Arg::Millis(lease.ttl)])
-                    .collect(),
-            };
+            let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+            let call = Call::new(&names, |command| {
+                for lease in leases {
+                    command.arg(lease.owner).arg(millis(lease.ttl));
+                }
+            });
             let (answer, _) = self
-                .run(&self.watchdog, &self.scripts.renew, &call, patience)
+                .run(&self.scripts.renew, call, &mut Over::Watchdog(patience))
                 .await
                 .map_err(|fault| fault.error)?;
             let each = match &answer {
@@ -305,37 +317,40 @@ impl Store for Redis {
         owner: &'a str,
         leave: Leave,
     ) -> Reply<'a, Found> {
-        Box::pin(self.within(self.step_timeout, async move {
-            match self.remove(names, owner, leave).await {
+        Box::pin(async move {
+            let mut step = self.step();
+            let answer = match self.remove(names, owner, leave, &mut step).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // What is no longer there may have been removed by the first request.
-                    self.remove(names, owner, leave)
+                    Box::pin(self.remove(names, owner, leave, &mut step))
                         .await
                         .map(|found| if in_doubt { Found::Ours } else { found })
                 }
                 answer => answer,
-            }
-        }))
+            };
+            answer.map_err(|fault| fault.error)
+        })
     }
 
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
-        Box::pin(self.within(2 * self.step_timeout, async move {
-            let counters: Vec<_> = locks.iter().map(|lock| self.counter(lock)).collect();
-            let call = Call {
-                keys: [held]
-                    .into_iter()
-                    .chain(counters.iter().map(String::as_str))
-                    .collect(),
-                args: vec![Arg::Text(owner), Arg::Millis(COUNTER_TTL)],
+        Box::pin(async move {
+            let counters = locks.iter().map(|lock| self.counter(lock));
+            let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
+            let mut step = self.two_steps();
+            let draw = async |step: &mut Wait<'_>| {
+                let call = Call::new(&keys, |command| {
+                    command.arg(owner).arg(millis(COUNTER_TTL));
+                });
+                self.run(&self.scripts.token, call, &mut Over::Calls(step))
+                    .await
             };
-            let draw = || self.run(&self.calls, &self.scripts.token, &call, self.reply_timeout);
-            let answer = match draw().await {
+            let answer = match draw(&mut step).await {
                 // A token drawn twice is merely a larger one.
-                Err(fault) if fault.is_transient() => draw().await,
+                Err(fault) if fault.is_transient() => draw(&mut step).await,
                 answer => answer,
             };
-            let (answer, _) = answer?;
+            let (answer, _) = answer.map_err(|fault| fault.error)?;
             if let Some(found) = found(&answer).filter(|found| *found != Found::Ours) {
                 return Ok(Token::NotHeld(found));
             }
@@ -346,32 +361,38 @@ impl Store for Redis {
                     .map(Token::Drawn),
                 _ => None,
             }
-            .ok_or_else(|| self.nonsense(&answer))
-        }))
+            .ok_or_else(|| self.nonsense(&answer).error)
+        })
     }
 }
 
+/// Which connections a command goes over, and how long it may take.
+enum Over<'a, 'b> {
+    Calls(&'a mut Wait<'b>),
+    Watchdog(Duration),
+}
+
 /// One script call, with what goes into it.
-struct Call<'a> {
-    keys: Vec<&'a str>,
-    args: Vec<Arg<'a>>,
+struct Call<'a, S, F> {
+    keys: &'a [S],
+    args: F,
 }
 
-enum Arg<'a> {
-    Text(&'a str),
-    Millis(Duration),
-}
+impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
+    fn new(keys: &'a [S], args: F) -> Self {
+        Self { keys, args }
+    }
 
-impl Call<'_> {
     fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys);
-        for arg in &self.args {
-            match arg {
-                Arg::Text(text) => command.arg(text),
-                Arg::Millis(duration) => command.arg(millis(*duration)),
-            };
+        // Each key comes with an owner and a ttl, or one of both for all of them.
+        let names: usize = self.keys.iter().map(|key| key.as_ref().len()).sum();
+        let (count, size) = (self.keys.len(), names + self.keys.len() * 96);
+        let mut command = Cmd::with_capacity(6 + 3 * count, script.len() + size + 32);
+        command.arg(verb).arg(script).arg(count);
+        for key in self.keys {
+            command.arg(key.as_ref());
         }
+        (self.args)(&mut command);
         command
     }
 }
