@@ -178,6 +178,7 @@ impl Keeper {
     fn tell_late_loss(&self, owed: &Owed) {
         if let Owed::Lease(hold) = owed
             && hold.loss().is_none()
+            && hold.rescue().is_none()
         {
             self.counters.lost.up();
             tracing::warn!(
