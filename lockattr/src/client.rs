@@ -112,7 +112,7 @@ impl Client {
     /// ```
     #[must_use = "a request takes nothing before `acquire().await`"]
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
-        let key = Key::new(key.as_ref()).map(Keys::from);
+        let key = Key::with_room(key.as_ref(), self.0.prefix.len()).map(Keys::from);
         LockRequest::new(self.clone(), key.map_err(Error::Key))
     }
 
@@ -128,7 +128,10 @@ impl Client {
     /// ```
     #[must_use = "a request takes nothing before `acquire().await`"]
     pub fn lock_all(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> LockRequest {
-        let keys = keys.into_iter().map(|key| Key::new(key.as_ref()));
+        let room = self.0.prefix.len();
+        let keys = keys
+            .into_iter()
+            .map(|key| Key::with_room(key.as_ref(), room));
         LockRequest::new(self.clone(), Keys::all(keys).map_err(Error::Key))
     }
 

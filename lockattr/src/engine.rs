@@ -59,6 +59,11 @@ impl Engine {
         Ok(Self(Arc::new(Running { handle, stop })))
     }
 
+    /// The thread's runtime.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.0.handle
+    }
+
     /// Runs a task on the engine's thread.
     pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where

@@ -2,66 +2,118 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
-
-use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
-use crate::key::Key;
-use crate::store::{Leave, Release, Want};
+use crate::key::Keys;
+use crate::store::{Found, Leave, Release, Want};
 
 /// What is locked: one key, all of several keys, or one of a key's slots.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
-    /// The whole lock keys, the client's prefix included.
-    pub(crate) locks: Vec<String>,
-    /// The whole keys of a lock's slots, the lock itself first; empty where it has only one.
-    slots: Vec<String>,
-    /// The keys as the user knows them.
-    label: String,
-    /// The length of the client's prefix.
+    what: What,
+    /// The length of the client's prefix, with which each of them starts.
     prefix: usize,
 }
 
+/// Whole keys, the client's prefix included.
+#[derive(Clone, Debug)]
+enum What {
+    One(String),
+    /// Those of a lock's slots, the lock itself first.
+    Slots(Box<[String]>),
+    Several(Box<Several>),
+}
+
+impl Default for What {
+    fn default() -> Self {
+        Self::One(String::new())
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Several {
+    locks: Vec<String>,
+    /// The keys as the user knows them.
+    label: String,
+}
+
 impl Names {
-    pub(crate) fn new(prefix: &str, keys: &[Key], permits: u32) -> Self {
-        let whole = |key: &Key| [prefix, key.as_str()].concat();
-        let locks: Vec<_> = keys.iter().map(whole).collect();
-        let slots = match locks.as_slice() {
-            [lock] if permits > 1 => (0..permits)
-                .map(|slot| slot_key(prefix, lock, slot))
-                .collect(),
-            _ => Vec::new(),
+    pub(crate) fn new(prefix: &str, keys: Keys, permits: u32) -> Self {
+        let mut locks = keys.into_iter().map(|key| key.prefixed(prefix));
+        let first = locks.next().unwrap_or_default();
+        let more: Vec<_> = locks.collect();
+        let what = if !more.is_empty() {
+            return Self::several([first].into_iter().chain(more).collect(), prefix.len());
+        } else if permits > 1 {
+            let slots = (0..permits).map(|slot| slot_key(prefix, &first, slot));
+            What::Slots(slots.collect())
+        } else {
+            What::One(first)
         };
-        let labels: Vec<_> = keys.iter().map(Key::as_str).collect();
+        let prefix = prefix.len();
+        Self { what, prefix }
+    }
+
+    fn several(locks: Vec<String>, prefix: usize) -> Self {
+        let labels: Vec<_> = locks.iter().map(|lock| &lock[prefix..]).collect();
+        let label = labels.join(" + ");
         Self {
-            locks,
-            slots,
-            label: labels.join(" + "),
-            prefix: prefix.len(),
+            what: What::Several(Box::new(Several { locks, label })),
+            prefix,
+        }
+    }
+
+    /// Those of several locks.
+    pub(crate) fn only(&self, wanted: impl Fn(&String) -> bool) -> Self {
+        let wanted = self.locks().iter().filter(|lock| wanted(lock)).cloned();
+        let mut locks: Vec<_> = wanted.collect();
+        if locks.len() > 1 {
+            return Self::several(locks, self.prefix);
+        }
+        Self {
+            what: What::One(locks.pop().unwrap_or_default()),
+            prefix: self.prefix,
+        }
+    }
+
+    /// The whole lock keys, the client's prefix included.
+    pub(crate) fn locks(&self) -> &[String] {
+        match &self.what {
+            What::One(lock) => slice::from_ref(lock),
+            What::Slots(slots) => slots.get(..1).unwrap_or_default(),
+            What::Several(several) => &several.locks,
         }
     }
 
     /// One of the keys as the user knows it.
     pub(crate) fn key(&self, index: usize) -> String {
-        match self.locks.get(index) {
-            Some(lock) if self.locks.len() > 1 => lock[self.prefix..].to_owned(),
-            _ => self.label.clone(),
+        match &self.what {
+            What::Several(several) => several.locks.get(index).map(|lock| &lock[self.prefix..]),
+            What::One(_) | What::Slots(_) => None,
         }
+        .unwrap_or(self.label())
+        .to_owned()
     }
 
     /// How many holders may be at a time.
     pub(crate) fn permits(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX).max(1)
+        match &self.what {
+            What::Slots(slots) => u32::try_from(slots.len()).unwrap_or(u32::MAX),
+            What::One(_) | What::Several(_) => 1,
+        }
     }
 
     /// What callers who want the same have in common.
     pub(crate) fn line(&self) -> Cow<'_, str> {
-        match self.locks.as_slice() {
+        match self.locks() {
             [lock] => Cow::Borrowed(lock),
             locks => Cow::Owned(locks.join("\n")),
         }
@@ -69,15 +121,18 @@ impl Names {
 
     /// The keys as the user knows them, for errors and logs.
     pub(crate) fn label(&self) -> &str {
-        &self.label
+        match &self.what {
+            What::One(lock) => &lock[self.prefix..],
+            What::Slots(slots) => slots.first().map_or("", |lock| &lock[self.prefix..]),
+            What::Several(several) => &several.label,
+        }
     }
 
     /// What the store is asked for.
     pub(crate) fn wanted(&self) -> (&[String], Want) {
-        if self.slots.is_empty() {
-            (&self.locks, Want::All)
-        } else {
-            (&self.slots, Want::Any)
+        match &self.what {
+            What::Slots(slots) => (slots, Want::Any),
+            What::One(_) | What::Several(_) => (self.locks(), Want::All),
         }
     }
 
@@ -94,7 +149,7 @@ impl Names {
             names: index.map_or(all, |index| self.held(index)),
             want,
             index: index.unwrap_or(0),
-            lock: self.locks.first().map_or("", String::as_str),
+            lock: self.locks().first().map_or("", String::as_str),
             owner,
             leave,
             asked: queued.map(|ttl| (ttl, all.len())),
@@ -121,35 +176,32 @@ fn slot_key(prefix: &str, lock: &str, slot: u32) -> String {
 }
 
 /// One grant: who holds what, and until when this process may rely on it.
+///
+/// There may be very many of them: what few leases need is behind a box that few leases have.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) names: Names,
-    /// Which of what was wanted it is.
-    pub(crate) index: usize,
-    pub(crate) owner: String,
-    pub(crate) clock: Clock,
+    pub(crate) owner: Box<str>,
     /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
-    /// What the call asked for.
-    pub(crate) terms: Terms,
+    /// What the call asked for, where that is more than a ttl.
+    special: Option<Box<Terms>>,
+    ttl_ms: AtomicU64,
+    /// The deadline, in nanoseconds after `granted`.
+    deadline: AtomicU64,
+    aside: Mutex<Aside>,
+    losses: Arc<dyn Losses>,
+    /// Which of what was wanted it is.
+    index: u16,
+    pub(crate) clock: Clock,
+    renew: bool,
     /// Whether an earlier request of this owner may still be carried out after the release.
     pub(crate) in_doubt: bool,
     /// Whether a body runs under it, which has to be stopped before the key may be given back.
     pub(crate) guarded: AtomicBool,
-    /// The age, in nanoseconds, at which the log is told of it next.
-    pub(crate) told_at: AtomicU64,
-    /// Until when the key stays closed, in nanoseconds after `granted`.
-    closed: AtomicU64,
-    /// The mark that a success is to leave, and when it came.
-    mark: Mutex<Option<(Duration, SystemTime)>>,
-    ttl_ms: AtomicU64,
-    /// The deadline, in nanoseconds after `granted`.
-    deadline: AtomicU64,
+    /// How often the log was told of its age.
+    pub(crate) told: AtomicU8,
     ending: AtomicU8,
-    /// Whom to wake at the end, by ticket.
-    wakers: Mutex<Vec<Option<Waker>>>,
-    told: Notify,
-    losses: Arc<dyn Losses>,
 }
 
 /// Who has to know of every loss.
@@ -159,6 +211,35 @@ pub(crate) trait Losses: fmt::Debug + Send + Sync {
 
     /// The lease was announced as lost.
     fn lost(&self, hold: &Hold);
+}
+
+/// What is seldom looked at.
+#[derive(Debug, Default)]
+struct Aside {
+    /// Whom to wake at the end: in most cases one, the call itself.
+    waker: Option<Waker>,
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    /// More of those to wake at the end, by ticket.
+    wakers: Vec<Option<Waker>>,
+    /// Until when the key stays closed.
+    closed: Option<Instant>,
+    /// The mark that a success is to leave, and when it came.
+    mark: Option<(Duration, SystemTime)>,
+    /// What came of the keeper's own try to give the key back.
+    rescue: Option<Rescue>,
+}
+
+/// A try of the keeper to give back a key whose holder does so as well, and gets no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rescue {
+    /// Under way, or never answered.
+    Asked,
+    /// It was answered.
+    Found(Found),
 }
 
 const HELD: u8 = 0;
@@ -209,32 +290,63 @@ pub(crate) struct Terms {
     pub(crate) grace: Duration,
 }
 
+impl Terms {
+    fn are_special(&self) -> bool {
+        !self.min_hold.is_zero()
+            || self.max_hold.is_some()
+            || self.once.is_some()
+            || !self.grace.is_zero()
+    }
+}
+
 impl Hold {
     pub(crate) fn new(grant: Grant, losses: Arc<dyn Losses>) -> Self {
+        let terms = grant.terms;
         let hold = Self {
             names: grant.names,
-            index: grant.index,
-            owner: grant.owner,
-            clock: grant.clock,
+            owner: grant.owner.into_boxed_str(),
             granted: grant.granted,
-            terms: grant.terms,
-            in_doubt: grant.in_doubt,
-            guarded: AtomicBool::new(false),
-            told_at: AtomicU64::new(0),
-            closed: AtomicU64::new(0),
-            mark: Mutex::new(None),
+            special: terms.are_special().then(|| Box::new(terms)),
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
-            ending: AtomicU8::new(HELD),
-            wakers: Mutex::default(),
-            told: Notify::new(),
+            aside: Mutex::default(),
             losses,
+            // A key has a thousand slots at most.
+            index: u16::try_from(grant.index).unwrap_or(u16::MAX),
+            clock: grant.clock,
+            renew: terms.renew,
+            in_doubt: grant.in_doubt,
+            guarded: AtomicBool::new(false),
+            told: AtomicU8::new(0),
+            ending: AtomicU8::new(HELD),
         };
-        hold.set_ttl(grant.terms.ttl);
-        hold.runs_from(grant.sent, grant.terms.ttl);
+        hold.set_ttl(terms.ttl);
+        hold.runs_from(grant.sent, terms.ttl);
         // The store granted before its answer came, which is now.
-        hold.close_for(grant.terms.min_hold);
+        hold.close_for(terms.min_hold);
         hold
+    }
+
+    /// Which of what was wanted it is.
+    pub(crate) fn index(&self) -> usize {
+        self.index.into()
+    }
+
+    /// Whether the keeper renews it.
+    pub(crate) fn renews(&self) -> bool {
+        self.renew
+    }
+
+    /// What the call asked for.
+    pub(crate) fn terms(&self) -> Terms {
+        self.special.as_deref().copied().unwrap_or_else(|| Terms {
+            ttl: self.ttl(),
+            renew: self.renew,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            once: None,
+            grace: Duration::ZERO,
+        })
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -277,12 +389,14 @@ impl Hold {
     }
 
     fn last_moment(&self) -> Option<Instant> {
-        self.terms.max_hold.map(|max| self.granted + max)
+        let max = self.special.as_ref()?.max_hold?;
+        Some(self.granted + max)
     }
 
     /// A success is to keep the key from running again for so long.
     pub(crate) fn mark_done(&self, length: Duration) {
-        let mut mark = self.mark();
+        let mut aside = self.aside();
+        let mark = &mut aside.more().mark;
         let longer = mark.is_none_or(|(known, _)| known < length);
         if longer {
             *mark = Some((length, SystemTime::now()));
@@ -291,22 +405,27 @@ impl Hold {
 
     /// Since when the work is done, if a call under this lease has done it.
     pub(crate) fn done_since(&self) -> Option<SystemTime> {
-        self.mark().map(|(_, since)| since)
+        let aside = self.aside();
+        let (_, since) = aside.more.as_ref()?.mark?;
+        Some(since)
     }
 
     /// The key is to stay closed for so long from now on.
     pub(crate) fn close_for(&self, length: Duration) {
-        let until = (self.clock.now() + length).saturating_duration_since(self.granted);
-        let nanos = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         if !length.is_zero() {
-            self.closed.fetch_max(nanos, Ordering::AcqRel);
+            let until = self.clock.now() + length;
+            let mut aside = self.aside();
+            let closed = &mut aside.more().closed;
+            *closed = (*closed).max(Some(until));
         }
     }
 
     /// For how long the key is to stay closed yet.
     pub(crate) fn closed(&self) -> Duration {
-        let open = self.granted + Duration::from_nanos(self.closed.load(Ordering::Acquire));
-        open.saturating_duration_since(self.clock.now())
+        let closed = self.aside().more.as_ref().and_then(|more| more.closed);
+        closed.map_or(Duration::ZERO, |open| {
+            open.saturating_duration_since(self.clock.now())
+        })
     }
 
     /// What a release at this moment leaves under the key.
@@ -314,26 +433,37 @@ impl Hold {
         // Stores count in milliseconds, and the key is to stay closed at least so long.
         let millis = self.closed().as_nanos().div_ceil(1_000_000);
         let closed = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+        let mark = self.aside().more.as_ref().and_then(|more| more.mark);
         // What was done under a lease that had ended counts for nothing.
-        let mark = if self.loss().is_some() {
-            None
-        } else {
-            *self.mark()
-        };
-        match mark {
+        match mark.filter(|_| self.loss().is_none()) {
             Some((length, _)) => Leave::Done(length.max(closed)),
             None if !closed.is_zero() => Leave::Closed(closed),
             None => Leave::Nothing,
         }
     }
 
-    fn mark(&self) -> std::sync::MutexGuard<'_, Option<(Duration, SystemTime)>> {
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The keeper tries to give the key back as well, or has done so.
+    pub(crate) fn set_rescue(&self, rescue: Rescue) {
+        self.aside().more().rescue = Some(rescue);
+    }
+
+    pub(crate) fn rescue(&self) -> Option<Rescue> {
+        self.aside().more.as_ref()?.rescue
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What gives its keys back at this moment.
+    pub(crate) fn release(&self) -> Release<'_> {
+        let (index, leave) = (Some(self.index()), self.leave());
+        self.names.release(index, &self.owner, leave, None)
     }
 
     /// The keys that are held.
     pub(crate) fn keys(&self) -> &[String] {
-        self.names.held(self.index)
+        self.names.held(self.index())
     }
 
     /// The store has confirmed a ttl that was asked for at `sent`.
@@ -396,6 +526,11 @@ impl Hold {
         self.ending.load(Ordering::Acquire) != HELD
     }
 
+    /// Whether its holder has given it back, or is about to.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.ending.load(Ordering::Acquire) == GIVEN_BACK
+    }
+
     fn end_with(&self, code: u8) -> bool {
         self.ending
             .compare_exchange(HELD, code, Ordering::AcqRel, Ordering::Acquire)
@@ -403,53 +538,59 @@ impl Hold {
     }
 
     fn announce(&self) {
-        self.told.notify_waiters();
-        let wakers = std::mem::take(&mut *self.wakers());
-        for waker in wakers.into_iter().flatten() {
-            waker.wake();
-        }
+        let mut aside = self.aside();
+        let first = aside.waker.take();
+        let more = aside.more.as_mut().map(|more| mem::take(&mut more.wakers));
+        drop(aside);
+        let more = more.into_iter().flatten().flatten();
+        first.into_iter().chain(more).for_each(Waker::wake);
     }
 
     /// Has `waker` woken when the lease ends. To be called before looking whether it has; a ticket
     /// is to be kept for the next call, and handed in when there is none.
     pub(crate) fn wake_at_end(&self, ticket: &mut Option<usize>, waker: &Waker) {
-        let mut wakers = self.wakers();
-        let place = ticket.and_then(|ticket| wakers.get_mut(ticket));
-        match place {
-            Some(Some(known)) => known.clone_from(waker),
-            Some(place) => *place = Some(waker.clone()),
-            None => {
-                let free = wakers.iter().position(Option::is_none);
-                let index = free.unwrap_or_else(|| {
-                    wakers.push(None);
-                    wakers.len() - 1
-                });
-                wakers[index] = Some(waker.clone());
-                *ticket = Some(index);
+        let mut aside = self.aside();
+        let known = ticket.and_then(|ticket| aside.place(ticket));
+        let place = if let Some(place) = known {
+            place
+        } else {
+            let free = aside.free_ticket();
+            *ticket = Some(free);
+            match aside.place(free) {
+                Some(place) => place,
+                None => return,
             }
+        };
+        match place {
+            Some(known) => known.clone_from(waker),
+            place => *place = Some(waker.clone()),
         }
     }
 
     /// Nobody waits with this ticket any more.
     pub(crate) fn hand_in(&self, ticket: usize) {
-        if let Some(place) = self.wakers().get_mut(ticket) {
-            *place = None;
-        }
-    }
-
-    fn wakers(&self) -> std::sync::MutexGuard<'_, Vec<Option<Waker>>> {
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut aside = self.aside();
+        let waker = aside.place(ticket).and_then(Option::take);
+        drop(aside);
+        // It may be the last handle of a task, whose end may come back here.
+        drop(waker);
     }
 
     /// Waits until the lease has ended, in whatever way.
     pub(crate) async fn ended(&self) {
-        loop {
-            let told = self.told.notified();
+        let mut waiting = Waiting {
+            hold: self,
+            ticket: None,
+        };
+        poll_fn(|cx| {
+            self.wake_at_end(&mut waiting.ticket, cx.waker());
             if self.has_ended() {
-                return;
+                Poll::Ready(())
+            } else {
+                Poll::Pending
             }
-            told.await;
-        }
+        })
+        .await;
     }
 
     pub(crate) fn lost(&self, cause: LossCause) -> Error {
@@ -457,6 +598,47 @@ impl Hold {
             key: self.names.label().to_owned(),
             cause,
             held: self.clock.now().saturating_duration_since(self.granted),
+        }
+    }
+}
+
+impl Aside {
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    /// The place of a ticket: 0 is the first one's.
+    fn place(&mut self, ticket: usize) -> Option<&mut Option<Waker>> {
+        match ticket.checked_sub(1) {
+            None => Some(&mut self.waker),
+            Some(index) => self.more.as_mut()?.wakers.get_mut(index),
+        }
+    }
+
+    fn free_ticket(&mut self) -> usize {
+        if self.waker.is_none() {
+            return 0;
+        }
+        let wakers = &mut self.more().wakers;
+        let free = wakers.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            wakers.push(None);
+            wakers.len() - 1
+        });
+        index + 1
+    }
+}
+
+/// Somebody who waits for the end of a lease.
+struct Waiting<'a> {
+    hold: &'a Hold,
+    ticket: Option<usize>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.hold.hand_in(ticket);
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Grant, Hold, Losses};
+use crate::hold::{Grant, Hold, Losses, Rescue};
 use crate::queue::{Entry, Head, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
@@ -125,9 +125,9 @@ impl Keeper {
         match hold.clock {
             Clock::Real => self
                 .agenda
-                .enter(Arc::clone(hold), Some(next_look(hold, hold.started()))),
+                .enter(Arc::clone(hold), |share| Some(first_look(hold, share))),
             Clock::Tokio => {
-                let slot = self.agenda.enter(Arc::clone(hold), None);
+                let slot = self.agenda.enter(Arc::clone(hold), |_| None);
                 tokio::spawn(watch_in_callers_time(
                     Arc::downgrade(self),
                     slot,
@@ -140,7 +140,7 @@ impl Keeper {
 
     /// For how long a lease of any of these locks runs that is held here.
     pub(crate) fn held(&self, locks: &[String]) -> Option<Duration> {
-        let overlaps = |hold: &Hold| hold.names.locks.iter().any(|lock| locks.contains(lock));
+        let overlaps = |hold: &Hold| hold.names.locks().iter().any(|lock| locks.contains(lock));
         let held = self.agenda.all();
         held.iter()
             .filter(|(_, hold)| !hold.has_ended() && overlaps(hold))
@@ -255,6 +255,15 @@ impl Keeper {
         }
     }
 
+    /// Gives back what its holder has given back a while ago, and whose runtime has not got round to
+    /// sending that: it may be blocked until the key has expired.
+    async fn rescue(self: Arc<Self>, hold: Arc<Hold>) {
+        hold.set_rescue(Rescue::Asked);
+        if let Ok(found) = self.store.release(hold.release()).await {
+            hold.set_rescue(Rescue::Found(found));
+        }
+    }
+
     fn end(&self, slot: Slot, hold: &Hold, cause: LossCause) {
         // A renewal that comes back after the release finds nothing, which is no loss.
         hold.end_as(cause);
@@ -296,7 +305,8 @@ impl Keeper {
             .engine
             .until(Instant::now() + self.patience, self.settled(&self.asking))
             .await;
-        let held = self.agenda.all();
+        let mut held = self.agenda.all();
+        held.retain(|(_, hold)| !hold.is_given_back());
         let last = held.iter().map(|(_, hold)| hold.deadline()).max();
         for (slot, hold) in held {
             hold.end_as(LossCause::Shutdown);
@@ -362,6 +372,11 @@ async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
         let Some(keeper) = keeper.upgrade() else {
             return;
         };
+        let (late, due): (Batch, Batch) =
+            due.into_iter().partition(|(_, hold)| hold.is_given_back());
+        for (_, hold) in late {
+            keeper.engine.spawn(Arc::clone(&keeper).rescue(hold));
+        }
         for batch in due.chunks(BATCH) {
             // On a task of its own: a server that does not answer must hold up no other lease.
             keeper
@@ -390,7 +405,7 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
             return;
         }
         from = hold.clock.now();
-        if hold.terms.renew {
+        if hold.renews() {
             keeper.agenda.claim(slot).await;
             let renewal = Arc::clone(&keeper).renew(vec![(slot, Arc::clone(&hold))]);
             // A store that does not answer must not hold up the end of the lease.
@@ -402,10 +417,20 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
     }
 }
 
+/// When a new lease needs attention first: by its share of the time from the middle of an interval to
+/// its end, so that leases taken together are not due together.
+fn first_look(hold: &Hold, share: f64) -> Instant {
+    if !hold.renews() {
+        return hold.end();
+    }
+    let half = hold.ttl() / RENEWALS_PER_TTL / 2;
+    hold.end().min(hold.started() + half + half.mul_f64(share))
+}
+
 /// When a lease whose ttl was started at `sent` needs attention next.
 fn next_look(hold: &Hold, sent: Instant) -> Instant {
     let mut next = hold.end();
-    if hold.terms.renew {
+    if hold.renews() {
         next = next.min(sent + hold.ttl() / RENEWALS_PER_TTL);
     }
     next
@@ -425,12 +450,11 @@ fn retry_pause(ttl: Duration) -> Duration {
 /// A lease that was renewed many times may belong to a body that hangs for ever.
 fn warn_of_age(hold: &Hold, ttl: Duration) {
     let age = hold.clock.now().saturating_duration_since(hold.granted);
-    let told_at = Duration::from_nanos(hold.told_at.load(Ordering::Relaxed));
-    if age < told_at.max(ttl * OLD) {
+    let told = hold.told.load(Ordering::Relaxed);
+    if age < (ttl * OLD).saturating_mul(1 << told) {
         return;
     }
-    let next = u64::try_from((age * 2).as_nanos()).unwrap_or(u64::MAX);
-    hold.told_at.store(next, Ordering::Relaxed);
+    hold.told.store((told + 1).min(31), Ordering::Relaxed);
     tracing::warn!(
         key = hold.names.label(),
         ?age,

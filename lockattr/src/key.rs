@@ -2,9 +2,13 @@
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Write};
+use std::iter;
 
 /// The longest key, in bytes, without the client's prefix.
 pub(crate) const MAX_KEY: usize = 1024;
+
+/// Kept free in a rendered key's buffer for the client's prefix, which is known later.
+const ROOM: usize = 16;
 
 /// A lock key, without the client's prefix: not blank, at most 1,024 bytes, no braces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +40,20 @@ impl Key {
         Ok(Self(text))
     }
 
+    /// The same from borrowed text, with room for a prefix.
+    pub(crate) fn with_room(text: &str, room: usize) -> Result<Self, KeyError> {
+        let mut roomy = String::with_capacity(text.len() + room);
+        roomy.push_str(text);
+        Self::new(roomy)
+    }
+
+    /// The whole lock key, in the key's own buffer where that has room.
+    pub(crate) fn prefixed(self, prefix: &str) -> String {
+        let mut lock = self.0;
+        lock.insert_str(0, prefix);
+        lock
+    }
+
     /// The key's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -57,7 +75,11 @@ impl Display for Key {
 
 /// The keys of one call: one, or several that are taken together.
 #[derive(Clone, Debug)]
-pub struct Keys(Vec<Key>);
+pub struct Keys {
+    first: Key,
+    /// Nothing in most calls, and then no allocation either.
+    more: Vec<Key>,
+}
 
 impl Keys {
     /// Several keys; those that are equal count once.
@@ -65,28 +87,36 @@ impl Keys {
     /// # Errors
     /// The error of the first key that could not be made, or of a call that names none.
     pub fn all(keys: impl IntoIterator<Item = Result<Key, KeyError>>) -> Result<Self, KeyError> {
-        let mut distinct: Vec<Key> = Vec::new();
-        for key in keys {
-            let key = key?;
-            if !distinct.contains(&key) {
-                distinct.push(key);
-            }
-        }
-        if distinct.is_empty() {
+        let mut keys = keys.into_iter();
+        let Some(first) = keys.next() else {
             let kind = KeyErrorKind::NoKeys;
             return Err(KeyError { kind });
+        };
+        let mut distinct = Self::from(first?);
+        for key in keys {
+            let key = key?;
+            if key != distinct.first && !distinct.more.contains(&key) {
+                distinct.more.push(key);
+            }
         }
-        Ok(Self(distinct))
+        Ok(distinct)
     }
 
-    pub(crate) fn as_slice(&self) -> &[Key] {
-        &self.0
+    pub(crate) fn are_several(&self) -> bool {
+        !self.more.is_empty()
+    }
+
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = Key> {
+        iter::once(self.first).chain(self.more)
     }
 }
 
 impl From<Key> for Keys {
-    fn from(key: Key) -> Self {
-        Self(vec![key])
+    fn from(first: Key) -> Self {
+        Self {
+            first,
+            more: Vec::new(),
+        }
     }
 }
 
@@ -186,7 +216,7 @@ impl KeyWriter {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
-            text: String::with_capacity(capacity.min(MAX_KEY)),
+            text: String::with_capacity(capacity.min(MAX_KEY) + ROOM),
             error: None,
         }
     }

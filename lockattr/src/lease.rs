@@ -1,15 +1,15 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
-use crate::hold::{Hold, Terms};
+use crate::hold::{Hold, Rescue, Terms};
 use crate::keeper::{Keeper, Return, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
@@ -28,8 +28,9 @@ use crate::store::{Found, Token};
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 pub struct Lease {
     grant: Arc<Grant>,
-    /// Where this handle stands among the calls that share the grant.
-    level: Arc<Level>,
+    /// Where this handle stands among the calls that share the grant; that of the call which took it
+    /// is in the grant.
+    level: Option<Arc<Level>>,
 }
 
 /// What every handle of one grant shares; gives the key back when the last of them is gone.
@@ -37,24 +38,29 @@ struct Grant {
     hold: Arc<Hold>,
     keeper: Arc<Keeper>,
     slot: Slot,
-    token: OnceCell<u64>,
-    /// How far giving back has come.
+    rare: OnceLock<Box<Rare>>,
     returned: AtomicU8,
 }
 
+/// What few grants need.
+#[derive(Default)]
+struct Rare {
+    token: OnceCell<u64>,
+    joining: Arc<Mutex<()>>,
+}
+
+/// How far giving back has come: not yet begun; the store is being asked; it could not be asked, and
+/// that has been told; done.
 const KEPT: u8 = 0;
-/// The store is being asked.
 const BEGUN: u8 = 1;
-/// The store could not be asked, and that has been told.
 const TRIED: u8 = 2;
 const DONE: u8 = 3;
 
 /// A locked call, under which one further call at a time may join its lease.
-#[derive(Default)]
 struct Level {
     joining: Arc<Mutex<()>>,
-    /// What a call asked for that has joined the lease of another.
-    joined: Option<Joined>,
+    /// What the call asked for, having joined the lease of another.
+    joined: Joined,
     /// The places that this call has taken under the calls that it has joined.
     _places: Vec<Place>,
 }
@@ -79,10 +85,10 @@ impl Lease {
                 hold,
                 keeper,
                 slot,
-                token: OnceCell::new(),
+                rare: OnceLock::new(),
                 returned: AtomicU8::new(KEPT),
             }),
-            level: Arc::default(),
+            level: None,
         }
     }
 
@@ -117,7 +123,7 @@ impl Lease {
     pub fn share(&self) -> Self {
         Self {
             grant: Arc::clone(&self.grant),
-            level: Arc::clone(&self.level),
+            level: self.level.clone(),
         }
     }
 
@@ -130,7 +136,7 @@ impl Lease {
     /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
     #[must_use]
     pub fn slot(&self) -> usize {
-        self.hold().index
+        self.hold().index()
     }
 
     /// The owner that is stored under the key: a random id of this acquisition, the host and the
@@ -163,7 +169,7 @@ impl Lease {
     /// [`Error::Lost`] where the key is not this lease's any more, [`Error::Unavailable`] where the
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
-        let token = &self.grant.token;
+        let token = &self.grant.rare().token;
         token.get_or_try_init(|| self.draw_token()).await.copied()
     }
 
@@ -172,7 +178,7 @@ impl Lease {
         let hold = self.hold();
         let first = hold.keys().first().map_or("", String::as_str);
         let store = &self.grant.keeper.store;
-        match store.token(first, &hold.names.locks, &hold.owner).await {
+        match store.token(first, hold.names.locks(), &hold.owner).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -249,8 +255,8 @@ impl Lease {
 
     /// What this handle's own call asked for.
     fn terms(&self) -> Terms {
-        let joined = self.level.joined;
-        joined.map_or(self.hold().terms, |joined| joined.terms)
+        let level = self.level.as_ref();
+        level.map_or_else(|| self.hold().terms(), |level| level.joined.terms)
     }
 
     /// The loss of the lease, if it is known by now.
@@ -286,7 +292,7 @@ impl Lease {
 
     /// When a call that has joined this lease has to end before the lease does.
     pub(crate) fn own_end(&self) -> Option<Instant> {
-        self.level.joined?.last
+        self.level.as_ref()?.joined.last
     }
 
     /// A call that has joined this lease was stopped, and the lease goes on.
@@ -328,7 +334,7 @@ impl Lease {
     /// Whether it holds a lock, with as many permits.
     pub(crate) fn covers(&self, lock: &String, permits: u32) -> bool {
         let names = &self.hold().names;
-        names.locks.contains(lock) && names.permits() == permits
+        names.locks().contains(lock) && names.permits() == permits
     }
 
     /// Whether both are handles of one grant.
@@ -338,7 +344,11 @@ impl Lease {
 
     /// Waits until no other call stands right under this one, and takes that place.
     pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
-        Arc::clone(&self.level.joining).lock_owned()
+        let joining = match &self.level {
+            Some(level) => &level.joining,
+            None => &self.grant.rare().joining,
+        };
+        Arc::clone(joining).lock_owned()
     }
 
     /// A handle for a call on terms of its own that has taken those places.
@@ -347,43 +357,47 @@ impl Lease {
         self.hold().close_for(terms.min_hold);
         let level = Level {
             joining: Arc::default(),
-            joined: Some(Joined {
+            joined: Joined {
                 terms,
                 last: terms.max_hold.map(|max| self.now() + max),
-            }),
+            },
             _places: places.collect(),
         };
         Self {
             grant: self.grant,
-            level: Arc::new(level),
+            level: Some(Arc::new(level)),
         }
     }
 }
 
 impl Grant {
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
+    }
+
     async fn release(&self) -> Result<(), Error> {
         let hold = &self.hold;
         hold.end_given_back();
         // Counted as on its way back before it leaves the table: shutting down waits for both.
         let _on_its_way = self.keeper.returns();
-        self.keeper.forget(self.slot);
         if self.keeper.hand_over(hold) {
-            self.set_returned(DONE);
+            self.keeper.forget(self.slot);
+            self.returned.store(DONE, Ordering::Release);
             self.keeper.counters.released.up();
             return Ok(());
         }
-        self.set_returned(BEGUN);
-        let names = &hold.names;
-        let release = names.release(Some(hold.index), &hold.owner, hold.leave(), None);
-        let released = self.keeper.store.release(release).await;
-        self.keeper.queue.left(&names.line(), hold);
+        self.returned.store(BEGUN, Ordering::Release);
+        let released = self.keeper.store.release(hold.release()).await;
+        // Not before: what is on its way for too long the keeper gives back as well.
+        self.keeper.forget(self.slot);
+        self.keeper.queue.left(&hold.names.line(), hold);
         match released {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
-                    self.set_returned(DONE);
+                    self.returned.store(DONE, Ordering::Release);
                 }
-                if found == Found::Ours {
+                if found == Found::Ours || rescued(hold) {
                     self.keeper.counters.released.up();
                     return Ok(());
                 }
@@ -392,15 +406,19 @@ impl Grant {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(hold.names.label(), &error);
-                self.set_returned(TRIED);
+                self.returned.store(TRIED, Ordering::Release);
                 Ok(())
             }
         }
     }
+}
 
-    fn set_returned(&self, returned: u8) {
-        self.returned.store(returned, Ordering::Release);
-    }
+/// Whether the keeper has been faster in giving the key back.
+fn rescued(hold: &Hold) -> bool {
+    matches!(
+        hold.rescue(),
+        Some(Rescue::Asked | Rescue::Found(Found::Ours))
+    )
 }
 
 fn loss(found: Found) -> LossCause {
@@ -413,7 +431,7 @@ fn loss(found: Found) -> LossCause {
 impl Drop for Grant {
     fn drop(&mut self) {
         self.hold.end_given_back();
-        let returned = self.returned.load(Ordering::Acquire);
+        let returned = *self.returned.get_mut();
         if returned == KEPT && self.keeper.hand_over(&self.hold) {
             self.keeper.counters.released.up();
         } else if returned != DONE {

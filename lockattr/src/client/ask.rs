@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::hold::Names;
 use crate::keeper::SHUT_DOWN;
-use crate::key::{Key, Keys};
+use crate::key::Keys;
 use crate::lease::Lease;
 use crate::limits;
 
@@ -32,13 +32,15 @@ impl Client {
             Ok(keys) => keys,
             Err(error) => return self.count(Err(error)),
         };
-        let outcome = self.ask(&keys, settings, Nesting::Joins).await;
-        let outcome = match outcome {
-            Err(error @ Error::Unavailable { .. }) if !self.is_shut_down() => {
+        // Only a call that may have to fall back needs them twice.
+        let spare = settings.may_fall_back().then(|| keys.clone());
+        let outcome = self.ask(keys, settings, Nesting::Joins).await;
+        let outcome = match (outcome, spare) {
+            (Err(error @ Error::Unavailable { .. }), Some(keys)) if !self.is_shut_down() => {
                 // Boxed, as everything rare: the futures of all locked functions hold this one.
-                Box::pin(self.fall_back(&keys, settings, error)).await
+                Box::pin(self.fall_back(keys, settings, error)).await
             }
-            outcome => outcome,
+            (outcome, _) => outcome,
         };
         self.count(outcome)
     }
@@ -49,7 +51,7 @@ impl Client {
         settings: &Settings,
     ) -> Result<Lease, Error> {
         let outcome = match keys {
-            Ok(keys) => self.ask(&keys, settings, Nesting::Asks).await,
+            Ok(keys) => self.ask(keys, settings, Nesting::Asks).await,
             Err(error) => Err(error),
         };
         self.count(outcome)
@@ -67,17 +69,12 @@ impl Client {
     }
 
     /// Asks for what the calls around this one do not hold already, and joins what they do.
-    async fn ask(
-        &self,
-        keys: &Keys,
-        settings: &Settings,
-        nesting: Nesting,
-    ) -> Result<Lease, Error> {
+    async fn ask(&self, keys: Keys, settings: &Settings, nesting: Nesting) -> Result<Lease, Error> {
         if self.0.disabled {
             self.0.keeper.counters.unguarded.up();
         }
         let keeper = &self.0.keeper;
-        let ask = self.checked(keys.as_slice(), settings)?;
+        let ask = self.checked(keys, settings)?;
         self.refuse_when_shut_down(&ask.names)?;
         let around: Vec<_> = if self.0.disabled {
             Vec::new()
@@ -90,7 +87,7 @@ impl Client {
         let lease = if around.is_empty() || nesting == Nesting::Asks {
             self.ask_store(ask).await
         } else {
-            Box::pin(self.ask_within(&around, keys, ask, settings)).await
+            Box::pin(self.ask_within(&around, ask, settings)).await
         };
         let lease = lease.map_err(|error| while_holding(error, &around))?;
         // It may have been shut down while the answer was on its way.
@@ -101,13 +98,14 @@ impl Client {
     }
 
     /// The request, with everything in bounds.
-    fn checked(&self, keys: &[Key], settings: &Settings) -> Result<Ask, Error> {
+    fn checked(&self, keys: Keys, settings: &Settings) -> Result<Ask, Error> {
         let permits = settings.permits;
+        let several = keys.are_several();
         let names = Names::new(&self.0.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
         let terms = settings.terms(self.0.ttl).and_then(|terms| {
             limits::permits(permits)?;
             limits::wait(settings.wait)?;
-            if permits > 1 && keys.len() > 1 {
+            if permits > 1 && several {
                 return Err("permits are of one key, and there are several".to_owned());
             }
             Ok(terms)
@@ -135,7 +133,7 @@ impl Client {
 
     /// What runs on a local lock since the store was away is not to meet what the store grants.
     async fn ask_beside(&self, local: &Fallback, ask: Ask) -> Result<Lease, Error> {
-        let locks = ask.names.locks.clone();
+        let locks = ask.names.locks().to_vec();
         local.wait_until_free(&self.0, &ask).await?;
         let lease = take::take(&self.0.keeper, ask).await?;
         if let Some(remaining) = local.held(&locks) {
@@ -149,19 +147,18 @@ impl Client {
     async fn ask_within(
         &self,
         around: &[Lease],
-        keys: &Keys,
         mut ask: Ask,
         settings: &Settings,
     ) -> Result<Lease, Error> {
         let terms = ask.terms;
         let mut to_join: Vec<&Lease> = Vec::new();
         let mut missing = Vec::new();
-        for (key, lock) in keys.as_slice().iter().zip(&ask.names.locks) {
+        for lock in ask.names.locks() {
             let covers = |lease: &&Lease| lease.covers(lock, settings.permits);
             match around.iter().rev().find(covers) {
                 Some(lease) if to_join.iter().any(|known| known.is_same_grant(lease)) => {}
                 Some(lease) => to_join.push(lease),
-                None => missing.push(key.clone()),
+                None => missing.push(lock.clone()),
             }
         }
         let Some(first) = to_join.first() else {
@@ -181,7 +178,7 @@ impl Client {
             }
             return Ok(first.share().joined(terms, places));
         }
-        ask.names = Names::new(&self.0.prefix, &missing, settings.permits);
+        ask.names = ask.names.only(|lock| missing.contains(lock));
         ask.wait = give_up.saturating_duration_since(clock.now());
         Ok(self.ask_store(ask).await?.joined(terms, places))
     }
@@ -206,17 +203,17 @@ impl Client {
     /// `on_unavailable = run` and `local`.
     async fn fall_back(
         &self,
-        keys: &Keys,
+        keys: Keys,
         settings: &Settings,
         error: Error,
     ) -> Result<Lease, Error> {
         let inner = &self.0;
-        let ask = self.checked(keys.as_slice(), settings)?;
+        let ask = self.checked(keys, settings)?;
         let lease = match settings.when_unavailable {
             WhenUnavailable::Fail => return Err(error),
             WhenUnavailable::Run => inner.fallbacks.none(inner).acquire(ask).await?,
             WhenUnavailable::Local => {
-                let locks = ask.names.locks.clone();
+                let locks = ask.names.locks().to_vec();
                 let lease = inner.fallbacks.local(inner).acquire(ask).await?;
                 // A lease that the store granted before it went away counts as well.
                 if let Some(remaining) = inner.keeper.held(&locks) {

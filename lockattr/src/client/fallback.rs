@@ -76,7 +76,7 @@ impl Fallback {
         let clock = inner.keeper.clock_of_caller();
         let give_up = clock.now() + ask.wait;
         let mut pause = take::FIRST_PAUSE;
-        while let Some(remaining) = self.held(&ask.names.locks) {
+        while let Some(remaining) = self.held(ask.names.locks()) {
             let now = clock.now();
             if now >= give_up {
                 return Err(inner.busy_here(ask.names.label(), remaining));

@@ -149,8 +149,8 @@ impl Caller<'_> {
     /// Goes on with the lease of the caller before, on terms of its own.
     fn go_on(&self, ask: Ask, head: Head, from: &Hold) -> Lease {
         let hold = self.keeper.hold(Grant {
-            index: from.index,
-            owner: from.owner.clone(),
+            index: from.index(),
+            owner: from.owner.to_string(),
             clock: self.clock,
             granted: self.clock.now(),
             sent: from.started(),

@@ -1,21 +1,28 @@
 //! The keeper's table: what is held, and when each lease needs attention next.
 
-use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::BATCH;
 use crate::hold::Hold;
 
 /// Leases due this much later are seen to at once, so that fewer calls renew them.
 const EARLY: Duration = Duration::from_millis(10);
 
-/// A lease's place in the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Slot(u64);
+/// A call that is made anyhow takes leases along that are due within this part of their ttl.
+const ALONG_PER_TTL: u32 = 60;
 
-#[derive(Debug, Default)]
+/// A lease's place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    index: u32,
+    /// Tells the leases apart that have had the place one after the other.
+    generation: u32,
+}
+
+#[derive(Debug)]
 pub(super) struct Agenda {
     table: Mutex<Table>,
     /// The first entry is due sooner than the watch has planned to wake up.
@@ -24,62 +31,82 @@ pub(super) struct Agenda {
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+/// Ten thousand leases are nothing special, hence few bytes for each, and no allocation.
+#[derive(Debug)]
 struct Table {
-    next: u64,
-    entries: HashMap<Slot, Entry>,
-    due: BTreeSet<(Instant, Slot)>,
+    entries: Vec<Entry>,
+    /// The first free entry.
+    free: u32,
+    held: usize,
+    /// A heap of the entries that are due at some time, the first one on top.
+    heap: Vec<u32>,
     /// When the watch wakes up; `None` while it has no reason to.
     planned: Option<Instant>,
+    /// What moments are counted from.
+    start: Instant,
 }
 
 #[derive(Debug)]
 struct Entry {
-    hold: Arc<Hold>,
-    /// `None` where a task in the caller's time sees to the lease.
-    due: Option<Instant>,
+    /// `None` where the entry is free.
+    hold: Option<Arc<Hold>>,
+    /// When it is due, in nanoseconds.
+    due: u64,
+    /// Where it stands in the heap, if it does; of a free entry, the next free one.
+    place: u32,
+    generation: u32,
     renewing: bool,
 }
 
-/// Leases to renew now.
+const NOWHERE: u32 = u32::MAX;
+
+/// Leases to see to now.
 pub(super) type Batch = Vec<(Slot, Arc<Hold>)>;
 
+impl Default for Agenda {
+    fn default() -> Self {
+        Self {
+            table: Mutex::new(Table {
+                entries: Vec::new(),
+                free: NOWHERE,
+                held: 0,
+                heap: Vec::new(),
+                planned: None,
+                start: Instant::now(),
+            }),
+            sooner: Notify::new(),
+            changed: Notify::new(),
+        }
+    }
+}
+
 impl Agenda {
-    /// Takes a lease in, to be seen to when `due` has come.
-    pub(super) fn enter(&self, hold: Arc<Hold>, due: Option<Instant>) -> Slot {
+    /// Takes a lease in, to be seen to when it is `due`, which is told the lease's share of the time:
+    /// from 0 to 1, and far from those of the leases in the places around it.
+    pub(super) fn enter(&self, hold: Arc<Hold>, due: impl FnOnce(f64) -> Option<Instant>) -> Slot {
         let mut table = self.table();
-        table.next += 1;
-        let slot = Slot(table.next);
-        table.entries.insert(
-            slot,
-            Entry {
-                hold,
-                due: None,
-                renewing: false,
-            },
-        );
-        self.plan(&mut table, slot, due);
+        let slot = table.enter(hold);
+        if let Some(due) = due(share(slot.index)) {
+            self.plan(&mut table, slot, due);
+        }
         slot
     }
 
     /// Takes a lease out.
     pub(super) fn leave(&self, slot: Slot) {
-        let mut table = self.table();
-        if let Some(Entry { due: Some(due), .. }) = table.entries.remove(&slot) {
-            table.due.remove(&(due, slot));
-        }
-        drop(table);
+        let left = self.table().leave(slot);
         self.changed.notify_waiters();
+        drop(left);
     }
 
     /// A renewal is over: the lease is seen to again when `due` has come.
     pub(super) fn renewed(&self, slot: Slot, due: Instant) {
         let mut table = self.table();
-        if let Some(entry) = table.entries.get_mut(&slot) {
+        if let Some(entry) = table.entry(slot) {
             entry.renewing = false;
             // A lease in the caller's time keeps its own.
-            if entry.due.is_some() {
-                self.plan(&mut table, slot, Some(due));
+            if entry.place != NOWHERE {
+                self.plan(&mut table, slot, due);
             }
         }
         drop(table);
@@ -90,7 +117,7 @@ impl Agenda {
     pub(super) async fn claim(&self, slot: Slot) {
         loop {
             let changed = self.changed.notified();
-            match self.table().entries.get_mut(&slot) {
+            match self.table().entry(slot) {
                 Some(entry) if entry.renewing => {}
                 Some(entry) => {
                     entry.renewing = true;
@@ -109,7 +136,7 @@ impl Agenda {
             let sooner = self.sooner.notified();
             let first = {
                 let mut table = self.table();
-                table.planned = table.due.first().map(|(due, _)| *due);
+                table.planned = table.first().map(|(due, _)| due);
                 table.planned
             };
             match first {
@@ -122,69 +149,75 @@ impl Agenda {
         }
     }
 
+    /// What has to be renewed, and what was given back and is still here.
     fn take_due(&self, now: Instant) -> Batch {
         let mut batch = Batch::new();
-        let mut over = Vec::new();
+        let mut over = Batch::new();
         let mut table = self.table();
-        let due: Vec<_> = table
-            .due
-            .range(..=(now + EARLY, Slot(u64::MAX)))
-            .copied()
-            .collect();
-        for (at, slot) in due {
-            let Some(entry) = table.entries.get_mut(&slot) else {
-                continue;
+        while let Some((due, slot)) = table.first() {
+            let Some(entry) = table.entry(slot) else {
+                break;
             };
-            let deadline = entry.hold.end();
-            if now >= deadline {
-                over.push((slot, Arc::clone(&entry.hold)));
-            } else if entry.hold.has_ended() {
-                // On its way back, and about to leave.
-                self.plan(&mut table, slot, Some(deadline));
-            } else if entry.hold.terms.renew && !entry.renewing && at < deadline {
-                entry.renewing = true;
-                batch.push((slot, Arc::clone(&entry.hold)));
-                self.plan(&mut table, slot, Some(deadline));
-            } else if at < deadline {
-                // Extended meanwhile, or still being renewed: the deadline is what counts.
-                self.plan(&mut table, slot, Some(deadline));
+            let Some(hold) = entry.hold.clone() else {
+                break;
+            };
+            let along = now + hold.ttl() / ALONG_PER_TTL;
+            // No more come along than fit into a call.
+            if due > now + EARLY && (due > along || batch.len() % BATCH == 0) {
+                break;
             }
+            let deadline = hold.end();
+            if now >= deadline {
+                table.put_off(slot);
+                over.push((slot, hold));
+                continue;
+            }
+            let given_back = hold.is_given_back();
+            if due < deadline && (given_back || hold.renews() && !hold.has_ended()) {
+                if !entry.renewing {
+                    entry.renewing = true;
+                    batch.push((slot, hold));
+                }
+            } else if due >= deadline {
+                // Nothing but the deadline is left, and that has not come.
+                break;
+            }
+            // Seen to, or being renewed, or stopped by now and on its way back.
+            self.plan(&mut table, slot, deadline);
         }
         drop(table);
         for (slot, hold) in over {
             // Looking is what ends it, unless a renewal has come in between.
-            if hold.loss().is_some() {
+            if hold.loss().is_some() || hold.is_given_back() {
                 self.leave(slot);
             } else {
-                self.plan(&mut self.table(), slot, Some(hold.end()));
+                self.plan(&mut self.table(), slot, hold.end());
             }
         }
         batch
     }
 
-    fn plan(&self, table: &mut Table, slot: Slot, due: Option<Instant>) {
-        let Some(entry) = table.entries.get_mut(&slot) else {
+    fn plan(&self, table: &mut Table, slot: Slot, due: Instant) {
+        if table.entry(slot).is_none() {
             return;
-        };
-        if let Some(old) = std::mem::replace(&mut entry.due, due) {
-            table.due.remove(&(old, slot));
         }
-        if let Some(due) = due {
-            table.due.insert((due, slot));
-            if table.planned.is_none_or(|planned| due < planned) {
-                table.planned = Some(due);
-                self.sooner.notify_one();
-            }
+        table.put(slot.index, due);
+        if table.planned.is_none_or(|planned| due < planned) {
+            table.planned = Some(due);
+            self.sooner.notify_one();
         }
     }
 
     /// Everything held now.
     pub(super) fn all(&self) -> Batch {
         let table = self.table();
-        table
-            .entries
-            .iter()
-            .map(|(slot, entry)| (*slot, Arc::clone(&entry.hold)))
+        let entries = (0..).zip(&table.entries);
+        entries
+            .filter_map(|(index, entry)| {
+                let hold = Arc::clone(entry.hold.as_ref()?);
+                let generation = entry.generation;
+                Some((Slot { index, generation }, hold))
+            })
             .collect()
     }
 
@@ -192,7 +225,7 @@ impl Agenda {
     pub(super) async fn empty(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.table().entries.is_empty() {
+            if self.table().held == 0 {
                 return;
             }
             changed.await;
@@ -203,4 +236,153 @@ impl Agenda {
         // A panic while the table was held is a fault of this file; the table is still usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Table {
+    fn enter(&mut self, hold: Arc<Hold>) -> Slot {
+        self.held += 1;
+        let index = self.free;
+        if let Some(entry) = self.entries.get_mut(index as usize) {
+            self.free = entry.place;
+            entry.hold = Some(hold);
+            entry.place = NOWHERE;
+            entry.generation = entry.generation.wrapping_add(1);
+            entry.renewing = false;
+            return Slot {
+                index,
+                generation: entry.generation,
+            };
+        }
+        make_room(&mut self.entries);
+        // Far fewer than four thousand million leases fit into a process.
+        let index = u32::try_from(self.entries.len()).unwrap_or(NOWHERE);
+        self.entries.push(Entry {
+            hold: Some(hold),
+            due: 0,
+            place: NOWHERE,
+            generation: 0,
+            renewing: false,
+        });
+        Slot {
+            index,
+            generation: 0,
+        }
+    }
+
+    fn leave(&mut self, slot: Slot) -> Option<Arc<Hold>> {
+        self.entry(slot)?;
+        self.put_off(slot);
+        let free = self.free;
+        let entry = self.entry(slot)?;
+        entry.place = free;
+        let hold = entry.hold.take();
+        self.free = slot.index;
+        self.held -= 1;
+        hold
+    }
+
+    /// The entry of a lease that is still here.
+    fn entry(&mut self, slot: Slot) -> Option<&mut Entry> {
+        self.entries
+            .get_mut(slot.index as usize)
+            .filter(|entry| entry.hold.is_some() && entry.generation == slot.generation)
+    }
+
+    /// What is due first.
+    fn first(&self) -> Option<(Instant, Slot)> {
+        let index = *self.heap.first()?;
+        let Entry {
+            due, generation, ..
+        } = self.entries[index as usize];
+        let due = self.start + Duration::from_nanos(due);
+        Some((due, Slot { index, generation }))
+    }
+
+    /// Has an entry come up when it is due, and at no other time.
+    fn put(&mut self, index: u32, due: Instant) {
+        let due = due.saturating_duration_since(self.start).as_nanos();
+        let place = match self.entries[index as usize].place {
+            NOWHERE => {
+                make_room(&mut self.heap);
+                self.heap.push(index);
+                self.heap.len() - 1
+            }
+            place => place as usize,
+        };
+        let entry = &mut self.entries[index as usize];
+        entry.due = u64::try_from(due).unwrap_or(u64::MAX);
+        let place = self.up(place);
+        self.down(place);
+    }
+
+    /// Has an entry come up no more.
+    fn put_off(&mut self, slot: Slot) {
+        let entry = &mut self.entries[slot.index as usize];
+        let place = std::mem::replace(&mut entry.place, NOWHERE);
+        if place != NOWHERE {
+            let place = place as usize;
+            self.heap.swap_remove(place);
+            if place < self.heap.len() {
+                let place = self.up(place);
+                self.down(place);
+            }
+        }
+    }
+
+    /// Moves what stands at a place of the heap up to where it belongs.
+    fn up(&mut self, mut place: usize) -> usize {
+        let index = self.heap[place];
+        while place > 0 {
+            let above = (place - 1) / 2;
+            if self.due(above) <= self.entries[index as usize].due {
+                break;
+            }
+            self.set(place, self.heap[above]);
+            place = above;
+        }
+        self.set(place, index);
+        place
+    }
+
+    /// The same downwards.
+    fn down(&mut self, mut place: usize) {
+        let index = self.heap[place];
+        loop {
+            let below = [2 * place + 1, 2 * place + 2];
+            let first = below
+                .into_iter()
+                .filter(|below| *below < self.heap.len())
+                .min_by_key(|below| self.due(*below));
+            match first {
+                Some(first) if self.due(first) < self.entries[index as usize].due => {
+                    self.set(place, self.heap[first]);
+                    place = first;
+                }
+                _ => break,
+            }
+        }
+        self.set(place, index);
+    }
+
+    fn due(&self, place: usize) -> u64 {
+        self.entries[self.heap[place] as usize].due
+    }
+
+    fn set(&mut self, place: usize, index: u32) {
+        self.heap[place] = index;
+        self.entries[index as usize].place = u32::try_from(place).unwrap_or(NOWHERE);
+    }
+}
+
+/// Grows by a quarter, where a `Vec` by itself would double.
+fn make_room<T>(all: &mut Vec<T>) {
+    if all.len() == all.capacity() {
+        all.reserve_exact((all.len() / 4).max(16));
+    }
+}
+
+/// Where in an interval the lease in a place stands: multiples of the golden section, which are spread
+/// evenly however many there are.
+fn share(index: u32) -> f64 {
+    f64::from(index.wrapping_mul(0x9E37_79B1)) / f64::from(u32::MAX)
 }

@@ -45,15 +45,14 @@ pub(crate) enum Owed {
 
 impl Owed {
     fn release(&self) -> Release<'_> {
-        let (names, index, owner, leave) = match self {
-            Self::Lease(hold) => (&hold.names, Some(hold.index), &hold.owner, hold.leave()),
-            Self::Request { names, owner, .. } => (names, None, owner, Leave::Nothing),
-        };
-        let asked = match self {
-            Self::Lease(_) => None,
-            Self::Request { queued, .. } => *queued,
-        };
-        names.release(index, owner, leave, asked)
+        match self {
+            Self::Lease(hold) => hold.release(),
+            Self::Request {
+                names,
+                owner,
+                queued,
+            } => names.release(None, owner, Leave::Nothing, *queued),
+        }
     }
 
     fn label(&self) -> &str {
@@ -174,6 +173,7 @@ impl Keeper {
     fn tell_late_loss(&self, owed: &Owed) {
         if let Owed::Lease(hold) = owed
             && hold.loss().is_none()
+            && hold.rescue().is_none()
         {
             self.counters.lost.up();
             tracing::warn!(

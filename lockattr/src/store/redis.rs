@@ -14,16 +14,20 @@ use uuid::Uuid;
 use super::{
     Acquired, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Wake, Want,
 };
-use crate::engine::{Elapsed, Engine};
+use crate::engine::Engine;
 use crate::error::StoreError;
 
 mod fault;
+mod line;
 mod link;
+mod pulse;
 mod subscriber;
 mod target;
 
 use fault::Fault;
-use link::Link;
+use line::Server;
+use link::{Answer, Link, Watchdog};
+use pulse::Wait;
 use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::target;
 
@@ -33,16 +37,19 @@ const COUNTER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Locks on a single server.
 pub(crate) struct Redis {
-    engine: Engine,
     prefix: String,
     /// What callers ask: acquire, release, token. In one line, so that a release overtakes nothing.
     calls: Link,
     /// Renewals, which nothing that callers do can hold up.
-    watchdog: Link,
+    watchdog: Watchdog,
     reply_timeout: Duration,
     /// How long a step may take in all: for connecting and for the answer.
     step_timeout: Duration,
     subscriber: Subscriber,
+    scripts: Scripts,
+}
+
+struct Scripts {
     contend: Lua,
     renew: Lua,
     release: Arc<Lua>,
@@ -74,41 +81,39 @@ pub(crate) struct Settings {
 
 impl Redis {
     pub(crate) fn new(settings: &Settings, engine: &Engine) -> Self {
-        let link = || {
-            Link::new(
-                settings.target.clone(),
-                settings.name.clone(),
-                engine.clone(),
-                settings.connect_timeout,
-            )
-        };
-        let calls = link();
+        let server = Arc::new(Server {
+            target: settings.target.clone(),
+            name: settings.name.clone(),
+            engine: engine.clone(),
+            connect_timeout: settings.connect_timeout,
+        });
+        let calls = Link::new(&server, settings.reply_timeout);
+        let step_timeout = settings.connect_timeout + settings.reply_timeout;
         let release = Arc::new(Lua::new(concat!(
             include_str!("redis/queue.lua"),
             include_str!("redis/release.lua")
         )));
         let subscriber = Subscriber::new(
-            settings.target.clone(),
-            engine.clone(),
-            settings.connect_timeout,
+            Arc::clone(&server),
             format!("{}wake:{}", settings.prefix, Uuid::new_v4().simple()),
-            unclaimed(engine, &calls, &release, settings.reply_timeout),
+            unclaimed(engine, &calls, &release, step_timeout),
         );
         Self {
-            engine: engine.clone(),
             prefix: settings.prefix.clone(),
             calls,
-            watchdog: link(),
+            watchdog: Watchdog::new(&server),
             reply_timeout: settings.reply_timeout,
-            step_timeout: settings.connect_timeout + settings.reply_timeout,
+            step_timeout,
             subscriber,
-            contend: Lua::new(concat!(
-                include_str!("redis/queue.lua"),
-                include_str!("redis/contend.lua")
-            )),
-            renew: Lua::new(include_str!("redis/renew.lua")),
-            release,
-            token: Lua::new(include_str!("redis/token.lua")),
+            scripts: Scripts {
+                contend: Lua::new(concat!(
+                    include_str!("redis/queue.lua"),
+                    include_str!("redis/contend.lua")
+                )),
+                renew: Lua::new(include_str!("redis/renew.lua")),
+                release,
+                token: Lua::new(include_str!("redis/token.lua")),
+            },
         }
     }
 
@@ -136,7 +141,7 @@ impl Redis {
         let mut eval = redis::cmd("EVAL");
         eval.arg("return #KEYS").arg(1).arg(name);
         let steps = async {
-            let may_eval = self.calls.ask(&eval, self.reply_timeout).await;
+            let may_eval = self.calls.ask(&eval, &mut self.step()).await;
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
@@ -151,7 +156,7 @@ impl Redis {
             // A release goes on where this is refused, so it would not show.
             let mut pop = redis::cmd("ZPOPMIN");
             pop.arg(self.queue(name));
-            let may_pop = self.calls.ask(&pop, self.reply_timeout).await;
+            let may_pop = self.calls.ask(&pop, &mut self.step()).await;
             may_pop.map_err(|fault| fault.error)?;
             self.prove_channel().await;
             self.token(name, &names, owner).await
@@ -170,7 +175,7 @@ impl Redis {
         // The keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
         delete.arg(&[name, &self.counter(name), &self.queue(name)]);
-        let _ = self.calls.ask(&delete, self.reply_timeout).await;
+        let _ = self.calls.ask(&delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
             _ => Err(StoreError::refused(format!(
@@ -184,7 +189,7 @@ impl Redis {
     async fn prove_channel(&self) {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(self.subscriber.channel()).arg("");
-        let published = self.calls.ask(&publish, self.reply_timeout).await;
+        let published = self.calls.ask(&publish, &mut self.step()).await;
         let proved = match published {
             Ok(_) => self.subscriber.prove().await,
             Err(fault) => Err(fault.error),
@@ -197,26 +202,40 @@ impl Redis {
         }
     }
 
-    async fn contend(&self, request: Request<'_>, in_doubt: bool) -> Result<Acquired, Fault> {
+    /// What one request may take in all: for connecting and for the answer.
+    fn step(&self) -> Wait<'_> {
+        self.calls.step(self.step_timeout)
+    }
+
+    /// What a request and its repetition may take.
+    fn two_steps(&self) -> Wait<'_> {
+        self.calls.step(2 * self.step_timeout)
+    }
+
+    async fn contend(
+        &self,
+        request: Request<'_>,
+        in_doubt: bool,
+        step: &mut Wait<'_>,
+    ) -> Result<Acquired, Fault> {
         let waits = !request.wait.is_zero();
         let heard = waits && self.subscriber.hears(request.owner);
         let queues = self.queues(request.names, request.want);
-        let mut call = Call::new(request.names, &queues);
-        call.text(request.owner);
-        call.millis(request.ttl);
-        call.text(match request.want {
-            Want::All => "all",
-            Want::Any => "any",
-        });
         // One that has never waited stands in no queue.
-        if waits || request.try_ == Try::Again {
-            call.text(&self.entry(request.owner, request.ttl, request.names.len()));
-            call.millis(request.wait);
-        }
-        let (answer, sent) = self
-            .contend
-            .run(&self.calls, &call, self.reply_timeout)
-            .await?;
+        let entry = (waits || request.try_ == Try::Again)
+            .then(|| self.entry(request.owner, request.ttl, request.names.len()));
+        let call = Call::new(request.names, &queues, |command| {
+            command.arg(request.owner).arg(millis(request.ttl));
+            command.arg(match request.want {
+                Want::All => "all",
+                Want::Any => "any",
+            });
+            if let Some(entry) = &entry {
+                command.arg(entry).arg(millis(request.wait));
+            }
+        });
+        let mut over = Over::Calls(&self.calls, step);
+        let (answer, sent) = self.scripts.contend.run(call, &mut over).await?;
         let Verdict {
             mut acquired,
             server,
@@ -237,57 +256,62 @@ impl Redis {
         Ok(acquired)
     }
 
-    async fn first_try(&self, request: Request<'_>) -> Result<Acquired, Fault> {
+    async fn first_try(
+        &self,
+        request: Request<'_>,
+        step: &mut Wait<'_>,
+    ) -> Result<Acquired, Fault> {
         // All of several locks take a script; the first of several slots does not.
         let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
-            return self.contend(request, false).await;
+            return Box::pin(self.contend(request, false, step)).await;
         };
-        let mut command = redis::cmd("SET");
+        let mut command = Cmd::with_capacity(6, name.len() + request.owner.len() + 32);
         command
+            .arg("SET")
             .arg(name)
             .arg(request.owner)
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        match self.calls.ask(&command, self.reply_timeout).await? {
+        match self.calls.ask(&command, step).await? {
             (Value::Okay, sent) => Ok(Acquired::Granted {
                 index: 0,
                 sent,
                 in_doubt: false,
             }),
-            (Value::Nil, _) => self.contend(request, false).await,
+            (Value::Nil, _) => Box::pin(self.contend(request, false, step)).await,
             (other, _) => Err(self.nonsense(&other)),
         }
     }
 
-    async fn remove(&self, release: Release<'_>) -> Result<Found, Fault> {
-        let queues = match release.want {
-            Want::All => self.queues(release.names, Want::All),
-            Want::Any => vec![self.queue(release.lock)],
+    async fn remove(&self, release: Release<'_>, step: &mut Wait<'_>) -> Result<Found, Fault> {
+        let lock = [self.queue(release.lock)];
+        let more = match release.want {
+            Want::All if release.names.len() > 1 => self.queues(release.names, Want::All),
+            Want::All | Want::Any => Vec::new(),
         };
-        let mut call = Call::new(release.names, &queues);
-        call.text(release.owner);
-        call.number(release.names.len());
-        call.number(release.index);
-        match (release.asked, release.leave) {
-            (Some((ttl, names)), _) => {
-                call.text("gone");
-                call.text(&self.entry(release.owner, ttl, names));
+        let queues = if more.is_empty() { &lock[..] } else { &more };
+        let entry = release
+            .asked
+            .map(|(ttl, names)| self.entry(release.owner, ttl, names));
+        let call = Call::new(release.names, queues, |command| {
+            command.arg(release.owner);
+            command.arg(release.names.len()).arg(release.index);
+            match (&entry, release.leave) {
+                (Some(entry), _) => {
+                    command.arg("gone").arg(entry);
+                }
+                (None, Leave::Nothing) => {}
+                (None, Leave::Closed(length)) => {
+                    command.arg("closed").arg(millis(length));
+                }
+                (None, Leave::Done(length)) => {
+                    command.arg("done").arg(millis(length));
+                }
             }
-            (None, Leave::Nothing) => {}
-            (None, Leave::Closed(length)) => {
-                call.text("closed");
-                call.millis(length);
-            }
-            (None, Leave::Done(length)) => {
-                call.text("done");
-                call.millis(length);
-            }
-        }
-        let (answer, _) = self
-            .release
-            .run(&self.calls, &call, self.reply_timeout)
-            .await?;
+        });
+        let mut over = Over::Calls(&self.calls, step);
+        let (answer, _) = self.scripts.release.run(call, &mut over).await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
     }
 
@@ -312,18 +336,6 @@ impl Redis {
         locks.iter().map(|lock| self.queue(lock)).collect()
     }
 
-    /// Bounds a step whose requests are each bounded, but may be several.
-    async fn within<T>(
-        &self,
-        bound: Duration,
-        step: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, StoreError> {
-        match self.engine.until(Instant::now() + bound, step).await {
-            Ok(answer) => answer.map_err(|fault| fault.error),
-            Err(Elapsed) => Err(StoreError::in_doubt(format!("no answer within {bound:?}"))),
-        }
-    }
-
     /// The counter of a lock's tokens: a helper key under the client's prefix, whose hash tag is the
     /// whole lock key, so that a cluster keeps both in one slot.
     fn counter(&self, name: &str) -> String {
@@ -339,35 +351,38 @@ impl Redis {
 
 impl Store for Redis {
     fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
-        Box::pin(self.within(2 * self.step_timeout, async move {
+        Box::pin(async move {
+            let mut step = self.two_steps();
             let first = match request.try_ {
-                Try::First => self.first_try(request).await,
-                Try::Again => self.contend(request, false).await,
+                Try::First => self.first_try(request, &mut step).await,
+                Try::Again => Box::pin(self.contend(request, false, &mut step)).await,
             };
-            match first {
+            let answer = match first {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // The script recognises a grant whose answer never came.
-                    self.contend(request, in_doubt)
+                    Box::pin(self.contend(request, in_doubt, &mut step))
                         .await
                         .map_err(|fault| fault.after(in_doubt))
                 }
                 answer => answer,
-            }
-        }))
+            };
+            answer.map_err(|fault| fault.error)
+        })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
-            let mut call = Call::default();
-            for lease in leases {
-                call.keys.push(lease.name);
-                call.text(lease.owner);
-                call.millis(lease.ttl);
-            }
+            let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+            let call = Call::new(&names, NO_QUEUE, |command| {
+                for lease in leases {
+                    command.arg(lease.owner).arg(millis(lease.ttl));
+                }
+            });
             let (answer, _) = self
+                .scripts
                 .renew
-                .run(&self.watchdog, &call, patience)
+                .run(call, &mut Over::Watchdog(&self.watchdog, patience))
                 .await
                 .map_err(|fault| fault.error)?;
             let each = match &answer {
@@ -383,16 +398,17 @@ impl Store for Redis {
     }
 
     fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
-        Box::pin(self.within(self.step_timeout, async move {
+        Box::pin(async move {
             let waited = release.asked.is_some();
             if waited {
                 self.subscriber.gone(release.owner);
             }
-            let released = match self.remove(release).await {
+            let mut step = self.step();
+            let released = match self.remove(release, &mut step).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
                     // What is no longer there may have been removed by the first request.
-                    self.remove(release)
+                    Box::pin(self.remove(release, &mut step))
                         .await
                         .map(|found| if in_doubt { Found::Ours } else { found })
                 }
@@ -401,25 +417,28 @@ impl Store for Redis {
             if waited && released.is_ok() {
                 self.subscriber.forgotten(release.owner);
             }
-            released
-        }))
+            released.map_err(|fault| fault.error)
+        })
     }
 
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
-        Box::pin(self.within(2 * self.step_timeout, async move {
-            let counters: Vec<_> = locks.iter().map(|lock| self.counter(lock)).collect();
-            let mut call = Call::default();
-            call.keys.push(held);
-            call.keys.extend(counters.iter().map(String::as_str));
-            call.text(owner);
-            call.millis(COUNTER_TTL);
-            let draw = || self.token.run(&self.calls, &call, self.reply_timeout);
-            let answer = match draw().await {
+        Box::pin(async move {
+            let counters = locks.iter().map(|lock| self.counter(lock));
+            let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
+            let mut step = self.two_steps();
+            let draw = async |step: &mut Wait<'_>| {
+                let call = Call::new(&keys, NO_QUEUE, |command| {
+                    command.arg(owner).arg(millis(COUNTER_TTL));
+                });
+                let mut over = Over::Calls(&self.calls, step);
+                self.scripts.token.run(call, &mut over).await
+            };
+            let answer = match draw(&mut step).await {
                 // A token drawn twice is merely a larger one.
-                Err(fault) if fault.is_transient() => draw().await,
+                Err(fault) if fault.is_transient() => draw(&mut step).await,
                 answer => answer,
             };
-            let (answer, _) = answer?;
+            let (answer, _) = answer.map_err(|fault| fault.error)?;
             if let Some(found) = found(&answer).filter(|found| *found != Found::Ours) {
                 return Ok(Token::NotHeld(found));
             }
@@ -427,8 +446,8 @@ impl Store for Redis {
                 Value::BulkString(digits) => number(digits).map(Token::Drawn),
                 _ => None,
             }
-            .ok_or_else(|| self.nonsense(&answer))
-        }))
+            .ok_or_else(|| self.nonsense(&answer).error)
+        })
     }
 
     fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
@@ -441,20 +460,27 @@ fn unclaimed(
     engine: &Engine,
     calls: &Link,
     release: &Arc<Lua>,
-    patience: Duration,
+    bound: Duration,
 ) -> Box<dyn Fn(Unclaimed) + Send + Sync> {
     let (engine, calls, release) = (engine.clone(), calls.clone(), Arc::clone(release));
     Box::new(move |unclaimed| {
         let (calls, release) = (calls.clone(), Arc::clone(&release));
         engine.spawn(async move {
-            let mut call = Call::default();
-            call.keys.extend([&*unclaimed.lock, &*unclaimed.queue]);
-            call.text(&unclaimed.owner);
-            call.number(1);
-            call.number(unclaimed.index);
-            if let Err(fault) = release.run(&calls, &call, patience).await {
+            let Unclaimed {
+                lock,
+                queue,
+                owner,
+                index,
+            } = unclaimed;
+            let keys = [lock, queue];
+            let call = Call::new(&keys, NO_QUEUE, |command| {
+                command.arg(&owner).arg(1).arg(index);
+            });
+            let mut step = calls.step(bound);
+            let released = release.run(call, &mut Over::Calls(&calls, &mut step)).await;
+            if let Err(fault) = released {
                 tracing::warn!(
-                    lock = unclaimed.lock, error = %fault.error,
+                    lock = keys[0], error = %fault.error,
                     "a lock that came too late could not be given back; it ends with its ttl"
                 );
             }
@@ -462,38 +488,18 @@ fn unclaimed(
     })
 }
 
-/// One script call, with what goes into it.
-#[derive(Default)]
-struct Call<'a> {
-    keys: Vec<&'a str>,
-    args: Vec<String>,
+/// Which connections a command goes over, and how long it may take.
+enum Over<'a, 'b> {
+    Calls(&'a Link, &'a mut Wait<'b>),
+    Watchdog(&'a Watchdog, Duration),
 }
 
-impl<'a> Call<'a> {
-    fn new(locks: &'a [String], queues: &'a [String]) -> Self {
-        Self {
-            keys: locks.iter().chain(queues).map(String::as_str).collect(),
-            args: Vec::new(),
+impl Over<'_, '_> {
+    async fn send(&mut self, command: &Cmd) -> Answer {
+        match self {
+            Self::Calls(calls, step) => calls.ask(command, step).await,
+            Self::Watchdog(watchdog, patience) => watchdog.ask(command, *patience).await,
         }
-    }
-
-    fn text(&mut self, text: &str) {
-        self.args.push(text.to_owned());
-    }
-
-    fn number(&mut self, number: usize) {
-        self.args.push(number.to_string());
-    }
-
-    fn millis(&mut self, duration: Duration) {
-        self.args.push(millis(duration).to_string());
-    }
-
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys.len());
-        command.arg(&self.keys).arg(&self.args);
-        command
     }
 }
 
@@ -501,19 +507,50 @@ impl Lua {
     /// Runs the script by its hash; by its text where the server does not know it (any more).
     async fn run(
         &self,
-        link: &Link,
-        call: &Call<'_>,
-        patience: Duration,
-    ) -> Result<(Value, Instant), Fault> {
-        match link
-            .ask(&call.command("EVALSHA", &self.hash), patience)
-            .await
-        {
+        call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
+        over: &mut Over<'_, '_>,
+    ) -> Answer {
+        match over.send(&call.command("EVALSHA", &self.hash)).await {
             Err(fault) if fault.no_script => {
-                link.ask(&call.command("EVAL", self.text), patience).await
+                // Boxed, as everything rare: every call's future holds this one.
+                Box::pin(async move { over.send(&call.command("EVAL", self.text)).await }).await
             }
             answer => answer,
         }
+    }
+}
+
+/// One script call, with what goes into it.
+struct Call<'a, S, F> {
+    keys: &'a [S],
+    /// Keys as well.
+    queues: &'a [String],
+    args: F,
+}
+
+const NO_QUEUE: &[String] = &[];
+
+impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
+    fn new(keys: &'a [S], queues: &'a [String], args: F) -> Self {
+        Self { keys, queues, args }
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let keys = || {
+            let queues = self.queues.iter().map(String::as_str);
+            self.keys.iter().map(AsRef::as_ref).chain(queues)
+        };
+        // Each key comes with an owner and a ttl, or one of both for all of them.
+        let names: usize = keys().map(str::len).sum();
+        let count = self.keys.len() + self.queues.len();
+        let size = names + count * 96;
+        let mut command = Cmd::with_capacity(6 + 3 * count, script.len() + size + 32);
+        command.arg(verb).arg(script).arg(count);
+        for key in keys() {
+            command.arg(key);
+        }
+        (self.args)(&mut command);
+        command
     }
 }
 

@@ -15,6 +15,15 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Nothing to be mended by another connection or by the script's text.
+    pub(super) fn told(error: StoreError) -> Self {
+        Self {
+            error,
+            replace: false,
+            no_script: false,
+        }
+    }
+
     pub(super) fn timed_out(what: String) -> Self {
         Self {
             error: StoreError::in_doubt(what),

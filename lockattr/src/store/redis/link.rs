@@ -1,222 +1,316 @@
-//! One connection to one server, made when it is needed and replaced when it fails.
+//! The connections to one server: one on each runtime that calls, and one of the client's own.
+//!
+//! A connection is driven on the runtime whose tasks ask over it, as if the application had made it
+//! itself: a command costs no hop to another thread and back. What is asked outside of every tokio
+//! runtime goes over a connection that the engine drives, and so does what the keeper asks.
+//!
+//! On one connection, commands reach the server in the order in which they were first polled, also
+//! those of dropped futures. Between connections there is no order; what was asked on one and is
+//! given back over another is looked for until it cannot come any more.
+//!
+//! A runtime that is blocked delays its own callers, and nobody else's. One that ends takes its
+//! connection with it: what was not answered then fails in doubt, and is asked again on the
+//! engine's, where somebody still wants to know. A runtime that is not run at all, while its callers
+//! are polled by another executor, is found out within the reply timeout, and passed by.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Value};
-use tokio::sync::watch;
+use redis::{Cmd, RedisResult, Value};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::oneshot;
 
 use super::fault::Fault;
-use crate::engine::{Elapsed, Engine};
+use super::line::{Attempt, Connection, Here, Line, Server};
+use super::pulse::{Pulse, Wait};
+use crate::engine::Elapsed;
 use crate::error::StoreError;
 
-/// A connection that many callers share.
-///
-/// Its driver runs on the engine, so that it outlives every runtime of the application. Commands
-/// reach the server in the order in which they were first polled, also those of dropped futures.
-#[derive(Clone)]
-pub(super) struct Link(Arc<Shared>);
+/// A reply, and when its command was sent.
+pub(super) type Answer = Result<(Value, Instant), Fault>;
 
-struct Shared {
-    target: redis::Client,
-    /// `CLIENT SETNAME`, where the application gave a name.
-    name: Option<String>,
-    engine: Engine,
-    connect_timeout: Duration,
-    state: Mutex<State>,
-}
+/// A connection that only the keeper asks over, on the engine.
+pub(super) struct Watchdog(Line);
 
-enum State {
-    Down,
-    /// Everybody who needs the connection waits for the same attempt, and fails with it.
-    Connecting(Attempt),
-    Up(Connection),
-}
-
-type Attempt = watch::Receiver<Option<Result<Connection, StoreError>>>;
-
-#[derive(Clone)]
-struct Connection {
-    /// Distinguishes a failed connection from the one that has replaced it meanwhile.
-    generation: u64,
-    redis: MultiplexedConnection,
-    /// How many replies have come, so that a connection that is merely busy is not taken for dead.
-    replies: Arc<AtomicU64>,
-}
-
-impl Link {
-    pub(super) fn new(
-        target: redis::Client,
-        name: Option<String>,
-        engine: Engine,
-        connect_timeout: Duration,
-    ) -> Self {
-        Self(Arc::new(Shared {
-            target,
-            name,
-            engine,
-            connect_timeout,
-            state: Mutex::new(State::Down),
-        }))
+impl Watchdog {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        Self(Line::new(server, server.engine.runtime().clone()))
     }
 
-    /// Sends one command, and says when it was sent.
+    /// Sends one command.
     ///
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be
-    /// silent: while other replies come in, this one is on its way, and the caller's own bound counts.
-    pub(super) async fn ask(
-        &self,
-        command: &Cmd,
-        patience: Duration,
-    ) -> Result<(Value, Instant), Fault> {
+    /// silent: while other replies come in, this one is on its way.
+    pub(super) async fn ask(&self, command: &Cmd, patience: Duration) -> Answer {
+        let connection = match self.0.here() {
+            Here::Up(connection) => connection,
+            Here::Connecting(mut attempt) => outcome(attempt.wait().await)?,
+            Here::Unfit => return Err(ended()),
+        };
+        let sent = Instant::now();
         let Connection {
             generation,
             mut redis,
             replies,
-        } = self.connection().await?;
-        let sent = Instant::now();
+        } = connection;
         let mut reply = pin!(redis.send_packed_command(command));
         let mut seen = replies.load(Ordering::Relaxed);
         let reply = loop {
             let until = Instant::now() + patience;
-            let answer = self.0.engine.until(until, reply.as_mut()).await;
+            let answer = self.0.engine().until(until, reply.as_mut()).await;
             let now = replies.load(Ordering::Relaxed);
             if answer.is_ok() || now == seen {
                 break answer;
             }
             seen = now;
         };
+        let reply = reply.map_err(|Elapsed| silent(patience));
         if reply.is_ok() {
             replies.fetch_add(1, Ordering::Relaxed);
         }
-        let fault = match reply.map(|reply| reply.and_then(Value::extract_error)) {
-            Ok(Ok(value)) => return Ok((value, sent)),
-            Ok(Err(error)) => Fault::from(error),
-            Err(Elapsed) => Fault::timed_out(format!("no answer within {patience:?}")),
-        };
-        if fault.replace {
-            self.give_up(generation);
-        }
-        Err(fault)
+        judge(&self.0, generation, reply).map(|value| (value, sent))
     }
 
-    /// For an answer that showed the connection to be out of step.
     pub(super) fn give_up_any(&self) {
-        *self.state() = State::Down;
+        self.0.give_up_any();
+    }
+}
+
+/// The connections that callers ask over.
+#[derive(Clone)]
+pub(super) struct Link(Arc<Lines>);
+
+struct Lines {
+    server: Arc<Server>,
+    /// The engine's own.
+    home: Line,
+    /// Those of the runtimes that have called and still run.
+    away: Mutex<Vec<Away>>,
+    pulse: Arc<Pulse>,
+    /// How long a connection may be silent.
+    patience: Duration,
+}
+
+struct Away {
+    line: Line,
+    /// Whoever waits for the runtime's end does so until this is dropped.
+    _watched: oneshot::Sender<()>,
+}
+
+impl Link {
+    pub(super) fn new(server: &Arc<Server>, patience: Duration) -> Self {
+        Self(Arc::new(Lines {
+            server: Arc::clone(server),
+            home: Line::new(server, server.engine.runtime().clone()),
+            away: Mutex::default(),
+            pulse: Pulse::start(&server.engine, patience),
+            patience,
+        }))
     }
 
-    fn give_up(&self, generation: u64) {
-        let mut state = self.state();
-        if matches!(&*state, State::Up(current) if current.generation == generation) {
-            *state = State::Down;
-        }
+    /// A step begins that may last so long, with all its commands.
+    pub(super) fn step(&self, bound: Duration) -> Wait<'_> {
+        self.0.pulse.wait(bound)
     }
 
-    async fn connection(&self) -> Result<Connection, Fault> {
-        let mut attempt = {
-            let mut state = self.state();
-            match &*state {
-                State::Up(connection) => return Ok(connection.clone()),
-                State::Connecting(attempt) => attempt.clone(),
-                State::Down => {
-                    let attempt = self.connect();
-                    *state = State::Connecting(attempt.clone());
-                    attempt
-                }
+    /// Sends one command.
+    ///
+    /// The connect timeout bounds the connecting. The reply timeout is how long the connection may
+    /// be silent: while other replies come in, this one is on its way, and the step's bound counts.
+    pub(super) async fn ask(&self, command: &Cmd, step: &mut Wait<'_>) -> Answer {
+        let (line, connection) = self.connection(step).await?;
+        let sent = Instant::now();
+        let Connection {
+            generation,
+            mut redis,
+            replies,
+        } = connection;
+        let mut reply = pin!(redis.send_packed_command(command));
+        let mut seen = replies.load(Ordering::Relaxed);
+        let mut quiet = Duration::ZERO;
+        let reply = poll_fn(|cx| {
+            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+                return Poll::Ready(Ok(reply));
             }
-        };
-        let outcome = match attempt.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone(),
-            // The attempt's task is gone, and the engine with it.
-            Err(_) => None,
-        };
-        outcome
-            .unwrap_or_else(|| Err(StoreError::refused("the client's thread has ended")))
-            .map_err(|error| Fault {
-                error,
-                // The connection that failed is none; a further attempt would only take as long.
-                replace: false,
-                no_script: false,
-            })
-    }
-
-    /// Connects on the engine; the result is told to all who wait, and kept.
-    fn connect(&self) -> Attempt {
-        let (tell, attempt) = watch::channel(None);
-        let link = self.clone();
-        self.0.engine.spawn(async move {
-            let within = Instant::now() + link.0.connect_timeout;
-            let outcome = match link.0.engine.until(within, link.open()).await {
-                Ok(opened) => opened.map_err(|error| {
-                    StoreError::refused(format!("cannot connect to {}: {error}", link.0.address()))
-                }),
-                Err(Elapsed) => Err(StoreError::refused(format!(
-                    "cannot connect to {} within {:?}",
-                    link.0.address(),
-                    link.0.connect_timeout
-                ))),
-            };
-            *link.state() = match &outcome {
-                Ok(connection) => State::Up(connection.clone()),
-                Err(_) => State::Down,
-            };
-            let _ = tell.send(Some(outcome));
+            quiet += step.look(cx);
+            let now = replies.load(Ordering::Relaxed);
+            if now != seen {
+                (seen, quiet) = (now, Duration::ZERO);
+            }
+            if quiet >= self.0.patience {
+                return Poll::Ready(Err(silent(self.0.patience)));
+            }
+            over(step)
         });
-        attempt
-    }
-
-    async fn open(&self) -> Result<Connection, StoreError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
-        let fault = |error| Fault::from(error).error;
-        let mut redis = self
-            .0
-            .target
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(fault)?;
-        if let Some(name) = &self.0.name {
-            redis::cmd("CLIENT")
-                .arg("SETNAME")
-                .arg(name)
-                .exec_async(&mut redis)
-                .await
-                .map_err(fault)?;
+        let reply = reply.await;
+        if reply.is_ok() {
+            replies.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(Connection {
-            generation: next_generation(),
-            redis,
-            replies: Arc::default(),
-        })
+        judge(&line, generation, reply).map(|value| (value, sent))
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // The state is one value, replaced whole: a panic elsewhere cannot have left half of it.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For an answer that showed the connection of whoever polls this to be out of step.
+    pub(super) fn give_up_any(&self) {
+        self.here().give_up_any();
+        self.0.home.give_up_any();
+    }
+
+    async fn connection(&self, step: &mut Wait<'_>) -> Result<(Line, Connection), Fault> {
+        let here = self.here();
+        let away = match here.here() {
+            Here::Up(connection) => return Ok((here, connection)),
+            Here::Connecting(attempt) => connected(attempt, step, !here.is(&self.0.home)).await?,
+            Here::Unfit => None,
+        };
+        if let Some(connection) = away {
+            return Ok((here, connection));
+        }
+        // Not to be had on this runtime.
+        let home = self.0.home.clone();
+        let connection = match home.here() {
+            Here::Up(connection) => Some(connection),
+            Here::Connecting(attempt) => connected(attempt, step, false).await?,
+            Here::Unfit => None,
+        };
+        connection
+            .map(|connection| (home, connection))
+            .ok_or_else(ended)
+    }
+
+    /// The line of the runtime that polls this.
+    fn here(&self) -> Line {
+        let Lines { home, server, .. } = &*self.0;
+        // A thread that ends has no runtime any more.
+        let Ok(runtime) = Handle::try_current() else {
+            return home.clone();
+        };
+        let id = runtime.id();
+        if id == home.runtime().id() {
+            return home.clone();
+        }
+        let mut away = self.0.away();
+        if let Some(known) = away.iter().find(|away| away.line.runtime().id() == id) {
+            return known.line.clone();
+        }
+        let line = Line::new(server, runtime.clone());
+        let (watched, forgotten) = oneshot::channel();
+        away.push(Away {
+            line: line.clone(),
+            _watched: watched,
+        });
+        // A runtime that is about to end drops the task here and now, which looks at the lines.
+        drop(away);
+        let end = End {
+            lines: Arc::downgrade(&self.0),
+            runtime: id,
+        };
+        runtime.spawn(async move {
+            let _end = end;
+            let _ = forgotten.await;
+        });
+        line
     }
 }
 
-impl Shared {
-    /// Host and port, or the socket's path: never the user or the password, and never more than a
-    /// line of a log holds.
-    fn address(&self) -> String {
-        let address = self.target.get_connection_info().addr().to_string();
-        address.chars().take(200).collect()
+impl Lines {
+    fn away(&self) -> MutexGuard<'_, Vec<Away>> {
+        self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn next_generation() -> u64 {
-    static GENERATION: AtomicU64 = AtomicU64::new(0);
-    GENERATION.fetch_add(1, Ordering::Relaxed)
+/// Dropped by a runtime that ends: its connection is forgotten.
+struct End {
+    lines: Weak<Lines>,
+    runtime: Id,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let Some(lines) = self.lines.upgrade() else {
+            return;
+        };
+        let mut away = lines.away();
+        let ended = away
+            .iter()
+            .position(|away| away.line.runtime().id() == self.runtime);
+        let ended = ended.map(|index| away.swap_remove(index));
+        drop(away);
+        // What hangs on it may come back here.
+        drop(ended);
+    }
+}
+
+/// Waits for an attempt; `None` where it ended with its runtime, or that runtime does not run.
+async fn connected(
+    mut attempt: Attempt,
+    step: &mut Wait<'_>,
+    away: bool,
+) -> Result<Option<Connection>, Fault> {
+    let stuck = attempt.stuck();
+    let mut end = pin!(attempt.wait());
+    let end = poll_fn(|cx| match end.as_mut().poll(cx) {
+        Poll::Ready(end) => Poll::Ready(Ok(end)),
+        Poll::Pending => {
+            step.look(cx);
+            if away && stuck() {
+                return Poll::Ready(Ok(None));
+            }
+            over(step)
+        }
+    });
+    match end.await? {
+        None => Ok(None),
+        end => outcome(end).map(Some),
+    }
+}
+
+fn over<T>(step: &Wait<'_>) -> Poll<Result<T, Fault>> {
+    if step.is_over() {
+        let error = StoreError::in_doubt("no answer within the bound of the step");
+        return Poll::Ready(Err(Fault::told(error)));
+    }
+    Poll::Pending
+}
+
+fn outcome(end: Option<Result<Connection, StoreError>>) -> Result<Connection, Fault> {
+    // A further attempt would only take as long.
+    end.ok_or_else(ended)?.map_err(Fault::told)
+}
+
+fn ended() -> Fault {
+    Fault::told(StoreError::refused("the client's thread has ended"))
+}
+
+fn silent(patience: Duration) -> Fault {
+    Fault::timed_out(format!("no answer within {patience:?}"))
+}
+
+/// What has come of a command; a connection that is not to be trusted any more is given up.
+fn judge(
+    line: &Line,
+    generation: u64,
+    reply: Result<RedisResult<Value>, Fault>,
+) -> Result<Value, Fault> {
+    let fault = match reply {
+        Ok(reply) => match reply.and_then(Value::extract_error) {
+            Ok(value) => return Ok(value),
+            Err(error) => Fault::from(error),
+        },
+        Err(fault) => fault,
+    };
+    if fault.replace {
+        line.give_up(generation);
+    }
+    Err(fault)
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.0.address()).finish()
+        self.0.home.fmt(f)
     }
 }

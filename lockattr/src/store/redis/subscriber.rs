@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::fault::Fault;
-use crate::engine::Engine;
+use super::line::Server;
 use crate::error::StoreError;
 use crate::jitter::jittered;
 use crate::store::Woken;
@@ -49,9 +49,7 @@ const CLOCKS_AGREE: Duration = Duration::from_secs(10);
 pub(super) struct Subscriber(Arc<Shared>);
 
 struct Shared {
-    target: redis::Client,
-    engine: Engine,
-    connect_timeout: Duration,
+    server: Arc<Server>,
     channel: String,
     /// Gives back what was given to a request that nobody waits for any more.
     give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
@@ -102,16 +100,12 @@ pub(super) struct Unclaimed {
 
 impl Subscriber {
     pub(super) fn new(
-        target: redis::Client,
-        engine: Engine,
-        connect_timeout: Duration,
+        server: Arc<Server>,
         channel: String,
         give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
     ) -> Self {
         Self(Arc::new(Shared {
-            target,
-            engine,
-            connect_timeout,
+            server,
             channel,
             give_back,
             requests: Mutex::default(),
@@ -126,6 +120,7 @@ impl Subscriber {
         let shared = Arc::clone(&self.0);
         let proved = self
             .0
+            .server
             .engine
             .spawn(async move { shared.connect().await.map(drop) });
         proved
@@ -151,7 +146,7 @@ impl Subscriber {
         }
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
-            self.0.engine.spawn(task);
+            self.0.server.engine.spawn(task);
         }
         let up = self.0.up.load(Ordering::Acquire);
         if !up {
@@ -247,15 +242,15 @@ impl Shared {
 
     async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
         let connecting = async {
-            let (mut sink, stream) = self.target.get_async_pubsub().await?.split();
+            let (mut sink, stream) = self.server.target.get_async_pubsub().await?.split();
             sink.subscribe(&self.channel).await?;
             Ok((sink, stream))
         };
-        match timeout(self.connect_timeout, connecting).await {
+        match timeout(self.server.connect_timeout, connecting).await {
             Ok(connected) => connected.map_err(|error: redis::RedisError| Fault::from(error).error),
             Err(_) => Err(StoreError::refused(format!(
                 "no answer within {:?}",
-                self.connect_timeout
+                self.server.connect_timeout
             ))),
         }
     }

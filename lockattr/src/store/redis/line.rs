@@ -1,0 +1,264 @@
+//! One connection on one runtime, made when it is needed and replaced when it fails.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::fault::Fault;
+use crate::engine::{Elapsed, Engine};
+use crate::error::StoreError;
+
+/// As many commands may be on their way to a connection's driver before a further one has to wait
+/// for its turn, which costs it a wake-up.
+const QUEUE: usize = 1024;
+
+/// How to reach a server.
+pub(super) struct Server {
+    pub(super) target: redis::Client,
+    /// `CLIENT SETNAME`, where the application gave a name.
+    pub(super) name: Option<String>,
+    pub(super) engine: Engine,
+    pub(super) connect_timeout: Duration,
+}
+
+/// A connection that all callers of one runtime share, and which is driven there.
+#[derive(Clone)]
+pub(super) struct Line(Arc<Shared>);
+
+struct Shared {
+    server: Arc<Server>,
+    runtime: Handle,
+    state: Mutex<State>,
+}
+
+enum State {
+    Down,
+    /// Everybody who needs the connection waits for the same attempt, and fails with it.
+    Connecting(Attempt),
+    Up(Connection),
+    /// The runtime cannot drive a connection: its I/O is not enabled.
+    Unfit,
+}
+
+type Outcome = Option<Result<Connection, StoreError>>;
+
+#[derive(Clone)]
+pub(super) struct Attempt {
+    outcome: watch::Receiver<Outcome>,
+    made: Instant,
+    begun: Arc<AtomicBool>,
+}
+
+/// A runtime that has not begun to connect by then is not being run, whoever polls its callers.
+const BEGINS_WITHIN: Duration = Duration::from_millis(100);
+
+impl Attempt {
+    /// How it ended; `None` where its runtime has ended before.
+    pub(super) async fn wait(&mut self) -> Outcome {
+        let outcome = self.outcome.wait_for(Option::is_some).await;
+        outcome.ok().and_then(|outcome| outcome.clone())
+    }
+
+    /// Says whether the attempt is overdue to begin.
+    pub(super) fn stuck(&self) -> impl Fn() -> bool + use<> {
+        let (made, begun) = (self.made, Arc::clone(&self.begun));
+        move || !begun.load(Ordering::Acquire) && made.elapsed() > BEGINS_WITHIN
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct Connection {
+    /// Distinguishes a failed connection from the one that has replaced it meanwhile.
+    pub(super) generation: u64,
+    pub(super) redis: MultiplexedConnection,
+    /// How many replies have come, so that a connection that is merely busy is not taken for dead.
+    pub(super) replies: Arc<AtomicU64>,
+}
+
+/// What a line is like for somebody who needs it.
+pub(super) enum Here {
+    Up(Connection),
+    Connecting(Attempt),
+    Unfit,
+}
+
+impl Line {
+    pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
+        Self(Arc::new(Shared {
+            server: Arc::clone(server),
+            runtime,
+            state: Mutex::new(State::Down),
+        }))
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.0.runtime
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.0.server.engine
+    }
+
+    /// The connection, or the attempt to make one, which begins here if need be.
+    pub(super) fn here(&self) -> Here {
+        let mut state = self.state();
+        match &*state {
+            State::Up(connection) => Here::Up(connection.clone()),
+            State::Connecting(attempt) => Here::Connecting(attempt.clone()),
+            State::Unfit => Here::Unfit,
+            State::Down => {
+                let (tell, outcome) = watch::channel(None);
+                let attempt = Attempt {
+                    outcome,
+                    made: Instant::now(),
+                    begun: Arc::default(),
+                };
+                *state = State::Connecting(attempt.clone());
+                // A runtime that has ended drops the task here and now, which looks at the state.
+                drop(state);
+                let connecting = Connecting {
+                    line: Arc::downgrade(&self.0),
+                    begun: Arc::clone(&attempt.begun),
+                };
+                self.0.runtime.spawn(connect(connecting, tell));
+                Here::Connecting(attempt)
+            }
+        }
+    }
+
+    pub(super) fn give_up(&self, generation: u64) {
+        self.give_up_if(|current| current.generation == generation);
+    }
+
+    /// For an answer that showed the connection to be out of step.
+    pub(super) fn give_up_any(&self) {
+        self.give_up_if(|_| true);
+    }
+
+    fn give_up_if(&self, is: impl Fn(&Connection) -> bool) {
+        let mut state = self.state();
+        let gone = match &*state {
+            State::Up(current) if is(current) => std::mem::replace(&mut *state, State::Down),
+            _ => return,
+        };
+        drop(state);
+        drop(gone);
+    }
+
+    async fn open(&self) -> Result<Connection, StoreError> {
+        let server = &self.0.server;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(QUEUE);
+        let fault = |error| Fault::from(error).error;
+        let mut redis = server
+            .target
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(fault)?;
+        if let Some(name) = &server.name {
+            redis::cmd("CLIENT")
+                .arg("SETNAME")
+                .arg(name)
+                .exec_async(&mut redis)
+                .await
+                .map_err(fault)?;
+        }
+        Ok(Connection {
+            generation: next_generation(),
+            redis,
+            replies: Arc::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is one value, replaced whole: a panic elsewhere cannot have left half of it.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects on the line's runtime; the result is told to all who wait, and kept.
+async fn connect(connecting: Connecting, tell: watch::Sender<Outcome>) {
+    connecting.begun.store(true, Ordering::Release);
+    // A client that is gone needs no connection.
+    let Some(line) = connecting.line.upgrade().map(Line) else {
+        return;
+    };
+    let server = &line.0.server;
+    let within = Instant::now() + server.connect_timeout;
+    let outcome = match server.engine.until(within, line.open()).await {
+        Ok(opened) => opened.map_err(|error| {
+            StoreError::refused(format!("cannot connect to {}: {error}", server.address()))
+        }),
+        Err(Elapsed) => Err(StoreError::refused(format!(
+            "cannot connect to {} within {:?}",
+            server.address(),
+            server.connect_timeout
+        ))),
+    };
+    *line.state() = match &outcome {
+        Ok(connection) => State::Up(connection.clone()),
+        Err(_) => State::Down,
+    };
+    let _ = tell.send(Some(outcome));
+}
+
+/// An attempt that may end before its time: with its runtime, or in a panic of tokio's.
+struct Connecting {
+    line: Weak<Shared>,
+    begun: Arc<AtomicBool>,
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        let Some(line) = self.line.upgrade().map(Line) else {
+            return;
+        };
+        let mut state = line.state();
+        match &*state {
+            State::Connecting(attempt) if Arc::ptr_eq(&attempt.begun, &self.begun) => {
+                *state = if thread::panicking() {
+                    State::Unfit
+                } else {
+                    State::Down
+                };
+            }
+            _ => {}
+        }
+        drop(state);
+    }
+}
+
+impl Server {
+    /// Host and port, or the socket's path: never the user or the password, and never more than a
+    /// line of a log holds.
+    fn address(&self) -> String {
+        let address = self.target.get_connection_info().addr().to_string();
+        address.chars().take(200).collect()
+    }
+}
+
+fn next_generation() -> u64 {
+    static GENERATION: AtomicU64 = AtomicU64::new(0);
+    GENERATION.fetch_add(1, Ordering::Relaxed)
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Line")
+            .field(&self.0.server.address())
+            .finish()
+    }
+}
