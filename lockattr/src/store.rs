@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::StoreError;
@@ -14,8 +15,20 @@ pub(crate) mod redis;
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// What a [`Store`] tells one that waits, when there is something to tell.
-pub type Wake<'a> = Pin<Box<dyn Future<Output = Woken> + Send + 'a>>;
+/// With what one that waits hears a [`Store`].
+pub trait Ear: Send {
+    /// What there is to be told. `cx`'s waker is woken when there is more.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken>;
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Ear for Deaf {
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<Woken> {
+        Poll::Pending
+    }
+}
 
 /// A place where locks are kept.
 ///
@@ -49,14 +62,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// before of any of the `locks`.
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token>;
 
-    /// News for a request of this owner that waits: its grant, or that it had better ask again. To be
-    /// called before the request is made, so that nothing is missed; dropped once nobody waits.
+    /// An ear for news to a request of this owner that waits: its grant, or that it had better ask
+    /// again. To be had before the request is made, so that nothing is missed; dropped once nobody
+    /// waits.
     ///
     /// A store that never has any leaves this as it is: those who wait then ask again after pauses
     /// that grow to half a second.
-    fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
         let _ = owner;
-        Box::pin(std::future::pending())
+        Box::new(Deaf)
     }
 
     /// Whether it lets one holder at a time have a name.
@@ -195,6 +209,11 @@ pub enum Woken {
         index: usize,
         /// A moment before which the grant was certainly not made; the lease counts from here.
         since: Instant,
+    },
+    /// It is the first in the store's queue now, and is to look for itself if it hears nothing.
+    First {
+        /// For how long the holder's lease runs.
+        remaining: Duration,
     },
     /// Something has happened: it had better ask again.
     Look,

@@ -15,7 +15,7 @@ use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner;
 use crate::queue::{Busy, Entry, Granted, Head, News, Ticket, Wish};
-use crate::store::{Acquired, Request, Try, Wake, Woken};
+use crate::store::{Acquired, Ear, Request, Try, Woken};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -27,8 +27,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Those behind it look that much later each, also when a holder's ttl is over: they are needed
-/// only where those before them are gone.
-const STAGGER: Duration = Duration::from_millis(100);
+/// only where those before them, or the queue itself, are gone.
+const STAGGER: Duration = Duration::from_millis(200);
 
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
@@ -178,11 +178,11 @@ impl Caller<'_> {
         } else {
             Try::First
         };
+        // Before it is asked, so that no news is missed.
+        let mut ear = waits.then(|| keeper.store.ear(&owner));
         let mut pause = FIRST_PAUSE;
         let mut among_others = false;
         loop {
-            // Before it is asked, so that no news is missed.
-            let mut wake = waits.then(|| keeper.store.wake(&owner));
             let left = self.give_up.saturating_duration_since(self.clock.now());
             let answer = asked.once(try_, left).await;
             let first_try = mem::replace(&mut try_, Try::Again) == Try::First;
@@ -243,38 +243,50 @@ impl Caller<'_> {
                     return Err(asked.unavailable(source));
                 }
             };
+            let granted = self.wait_until(next, ear.as_deref_mut()).await;
             if keeper.is_closed() {
                 return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
             }
-            if let Some(Woken::Granted { index, since }) = self.wait_until(next, wake.as_mut()).await
+            if let Some((index, since)) = granted
                 // What has run out by half is asked for anew.
                 && self.clock.now() < since + relied_on(ttl) / 2
             {
                 return Ok(asked.into_lease(self, head, index, since, among_others));
             }
-            if keeper.is_closed() {
-                return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
-            }
         }
     }
 
-    /// Waits for a moment, for news from the store, or for the client to be shut down.
-    async fn wait_until(&self, next: Instant, wake: Option<&mut Wake<'_>>) -> Option<Woken> {
-        let mut over = pin!(self.sleep_until(next));
+    /// Waits for the moment to look again, for news from the store, or for the client to be shut
+    /// down. The answer is a grant, if that was the news.
+    async fn wait_until(
+        &self,
+        mut next: Instant,
+        mut ear: Option<&mut (dyn Ear + '_)>,
+    ) -> Option<(usize, Instant)> {
         let mut closed = pin!(self.keeper.queue.closed());
-        let mut wake = wake;
-        poll_fn(|cx| {
-            if let Some(wake) = &mut wake
-                && let Poll::Ready(woken) = wake.as_mut().poll(cx)
-            {
-                return Poll::Ready(Some(woken));
+        loop {
+            let mut over = pin!(self.sleep_until(next));
+            let woken = poll_fn(|cx| {
+                if let Some(ear) = &mut ear
+                    && let Poll::Ready(woken) = ear.poll_news(cx)
+                {
+                    return Poll::Ready(Some(woken));
+                }
+                if closed.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                over.as_mut().poll(cx).map(|()| None)
+            });
+            match woken.await {
+                Some(Woken::Granted { index, since }) => return Some((index, since)),
+                Some(Woken::First { remaining }) => {
+                    let mut pause = FIRST_PAUSE;
+                    let look = next_look(self.clock.now(), Some(0), remaining, &mut pause);
+                    next = next.min(look);
+                }
+                Some(Woken::Look) | None => return None,
             }
-            if closed.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            over.as_mut().poll(cx).map(|()| None)
-        })
-        .await
+        }
     }
 
     fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> {
@@ -302,9 +314,9 @@ fn next_look(
         return now + remaining.min(growing(pause));
     };
     let place = u32::try_from(place).unwrap_or(u32::MAX);
-    let look = LOOK.saturating_mul(place.saturating_add(1));
-    let over = remaining.saturating_add(STAGGER.saturating_mul(place));
-    now + over.min(jittered(look.min(LONGEST_LOOK)))
+    let later = STAGGER.saturating_mul(place);
+    let look = jittered(LOOK.saturating_add(later).min(LONGEST_LOOK));
+    now + look.min(remaining.saturating_add(later))
 }
 
 /// A pause, jittered, the next of which is twice as long.

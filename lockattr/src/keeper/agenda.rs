@@ -163,7 +163,7 @@ impl Agenda {
             };
             let along = now + hold.ttl() / ALONG_PER_TTL;
             // No more come along than fit into a call.
-            if due > now + EARLY && (due > along || batch.len() % BATCH == 0) {
+            if due > now + EARLY && (due > along || batch.len().is_multiple_of(BATCH)) {
                 break;
             }
             let deadline = hold.end();

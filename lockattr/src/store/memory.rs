@@ -1,15 +1,13 @@
 //! Locks in this process alone, for tests and development.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::mem;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{
-    Acquired, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Wake, Want, Woken,
+    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Want, Woken,
 };
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -46,7 +44,7 @@ struct Locks {
     /// Who waits, in order of arrival.
     waiting: Vec<Waiting>,
     /// Who hears, by owner.
-    ears: HashMap<String, Ear>,
+    ears: HashMap<String, Hears>,
     /// To be woken once the locks are let go.
     to_wake: Vec<Waker>,
 }
@@ -60,7 +58,7 @@ struct Waiting {
 }
 
 #[derive(Debug, Default)]
-struct Ear {
+struct Hears {
     news: Option<Woken>,
     waker: Option<Waker>,
 }
@@ -417,10 +415,11 @@ impl Store for Memory {
         })
     }
 
-    fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
-        self.locks().ears.insert(owner.to_owned(), Ear::default());
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        let hears = Hears::default();
+        self.locks().ears.insert(owner.to_owned(), hears);
         let memory = self;
-        Box::pin(Heard { memory, owner })
+        Box::new(Heard { memory, owner })
     }
 
     fn in_callers_time(&self) -> bool {
@@ -434,10 +433,8 @@ struct Heard<'a> {
     owner: &'a str,
 }
 
-impl Future for Heard<'_> {
-    type Output = Woken;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Woken> {
+impl Ear for Heard<'_> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
         let mut locks = self.memory.locks();
         let Some(ear) = locks.ears.get_mut(self.owner) else {
             return Poll::Pending;

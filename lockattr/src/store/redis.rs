@@ -12,7 +12,7 @@ use redis::{Cmd, Script, Value};
 use uuid::Uuid;
 
 use super::{
-    Acquired, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Wake, Want,
+    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
 };
 use crate::engine::Engine;
 use crate::error::StoreError;
@@ -195,10 +195,7 @@ impl Redis {
             Err(fault) => Err(fault.error),
         };
         if let Err(error) = proved {
-            tracing::warn!(
-                error = %error,
-                "callers that wait for a lock cannot be woken, and will look again every now and then"
-            );
+            self.subscriber.tell_unheard(&error);
         }
     }
 
@@ -450,8 +447,8 @@ impl Store for Redis {
         })
     }
 
-    fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
-        Box::pin(self.subscriber.hear(owner))
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        Box::new(self.subscriber.hear(owner))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockattr::store::{Acquired, Found, Release, Renewal, Reply, Request, Store, Token, Wake};
+use lockattr::store::{Acquired, Ear, Found, Release, Renewal, Reply, Request, Store, Token};
 use lockattr::{Client, Error, Memory, StoreError, distributed_lock};
 use tests::wait;
 use tokio::sync::Notify;
@@ -132,8 +132,8 @@ impl Store for Breaking {
         Box::pin(self.step(|| {}, self.memory.token(held, locks, owner)))
     }
 
-    fn wake<'a>(&'a self, owner: &'a str) -> Wake<'a> {
-        self.memory.wake(owner)
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        self.memory.ear(owner)
     }
 
     fn in_callers_time(&self) -> bool {

@@ -58,7 +58,7 @@ local granted = any and mine[1] or not refusal
 local asks = granted or (refusal[1] == 0 and wait > 0 and refusal[2] + 1)
 for i = 1, me and (any and 1 or count) or 0 do
   if granted or not asks or not any and asks ~= i then
-    redis.call('ZREM', queue(i), me)
+    leave(KEYS[i], queue(i), me)
   end
 end
 

@@ -5,21 +5,21 @@
 -- waits no more.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
-local count, index, leave = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local count, index, what = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local answer, found = 1, false
 for i = 1, count do
   local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
-  if leave == 'gone' and redis.call('ZREM', queue, ARGV[5]) == 1 then
+  if what == 'gone' and leave(lock, queue, ARGV[5]) then
     found = true
   end
   local held = redis.pcall('GET', lock)
   if held ~= ARGV[1] then
     answer = held and 2 or 0
-  elseif leave == 'closed' then
+  elseif what == 'closed' then
     -- The same place, but an id that no lease has: nothing can renew or release it.
     local closed = string.rep('0', 32) .. string.sub(held, 33)
     redis.call('SET', lock, closed, 'PX', ARGV[5])
-  elseif leave == 'done' then
+  elseif what == 'done' then
     local time = redis.call('TIME')
     local since = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
     redis.call('SET', lock, 'done@' .. since, 'PX', ARGV[5])
@@ -37,7 +37,7 @@ for i = 1, count do
     end
   end
 end
-if leave == 'gone' and found then
+if what == 'gone' and found then
   return 1
 end
 return answer

@@ -27,7 +27,7 @@ use super::fault::Fault;
 use super::line::Server;
 use crate::error::StoreError;
 use crate::jitter::jittered;
-use crate::store::Woken;
+use crate::store::{Ear, Woken};
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead. Together they bound what a silent connection costs a
@@ -56,6 +56,8 @@ struct Shared {
     requests: Mutex<Requests>,
     /// Whether the channel is heard.
     up: AtomicBool,
+    /// Whether it was told that the channel cannot be heard.
+    told: AtomicBool,
     /// Whether the task that hears runs.
     started: AtomicBool,
     /// Somebody waits again.
@@ -87,6 +89,9 @@ enum News {
         at: u64,
         heard: Instant,
     },
+    First {
+        remaining: Duration,
+    },
     Look,
 }
 
@@ -110,9 +115,15 @@ impl Subscriber {
             give_back,
             requests: Mutex::default(),
             up: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             started: AtomicBool::new(false),
             wanted: Arc::default(),
         }))
+    }
+
+    /// The channel cannot be heard: told once, until it can.
+    pub(super) fn tell_unheard(&self, error: &StoreError) {
+        self.0.tell_unheard(error);
     }
 
     /// Subscribes once, and hears nothing.
@@ -186,10 +197,8 @@ pub(super) struct Heard<'a> {
     owner: &'a str,
 }
 
-impl Future for Heard<'_> {
-    type Output = Woken;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Woken> {
+impl Ear for Heard<'_> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
         let mut requests = self.subscriber.requests();
         let Some(waiting) = requests.waiting.get_mut(self.owner) else {
             return Poll::Pending;
@@ -209,14 +218,28 @@ impl Drop for Heard<'_> {
 }
 
 impl Waiting {
+    /// A grant that was heard of stays one; what had been told before it counts no more.
+    fn hear(&mut self, news: News) {
+        let known = match self.news {
+            Some(News::Granted { .. }) => return,
+            Some(News::Look) => !matches!(news, News::Granted { .. }),
+            Some(News::First { .. }) | None => false,
+        };
+        if !known {
+            self.news = Some(news);
+        }
+    }
+
     /// When a grant was made, by the server's clock: the lease counts from a moment of our own clock
     /// that cannot be later. The reply that put the request into the queue ties both clocks
     /// together. A message that comes late changes nothing in this; a server's clock that was set in
     /// between would, which is why an old tie counts for nothing, and one that gives a moment which
     /// is yet to come: who waits asks the server then, and counts from the asking.
     fn judge(&self, news: News) -> Woken {
-        let News::Granted { index, at, heard } = news else {
-            return Woken::Look;
+        let (index, at, heard) = match news {
+            News::Granted { index, at, heard } => (index, at, heard),
+            News::First { remaining } => return Woken::First { remaining },
+            News::Look => return Woken::Look,
         };
         let since = || {
             let (sent, server) = self.tie?;
@@ -259,8 +282,7 @@ impl Shared {
     fn tell_all(&self) {
         let mut wakers = Vec::new();
         for waiting in self.requests().waiting.values_mut() {
-            // A grant that was heard of stays one.
-            waiting.news.get_or_insert(News::Look);
+            waiting.hear(News::Look);
             wakers.extend(waiting.waker.take());
         }
         wakers.into_iter().for_each(Waker::wake);
@@ -276,19 +298,28 @@ impl Shared {
         };
         let mut requests = self.requests();
         if let Some(waiting) = requests.waiting.get_mut(message.owner) {
-            waiting.news = Some(message.grant.map_or(News::Look, |grant| News::Granted {
-                index: grant.index,
-                at: grant.at,
-                heard,
-            }));
+            waiting.hear(match &message.what {
+                What::Granted(grant) => News::Granted {
+                    index: grant.index,
+                    at: grant.at,
+                    heard,
+                },
+                What::First { remaining } => News::First {
+                    remaining: *remaining,
+                },
+                What::Look => News::Look,
+            });
             let waker = waiting.waker.take();
             drop(requests);
             waker.into_iter().for_each(Waker::wake);
             return;
         }
+        let What::Granted(grant) = message.what else {
+            return;
+        };
         let gone = requests.gone.remove(message.owner).is_some();
         drop(requests);
-        if let (true, Some(grant)) = (gone, message.grant) {
+        if gone {
             (self.give_back)(Unclaimed {
                 lock: grant.lock.to_owned(),
                 queue: grant.queue.to_owned(),
@@ -297,13 +328,28 @@ impl Shared {
             });
         }
     }
+
+    fn tell_unheard(&self, error: &StoreError) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                error = %error,
+                "callers that wait for a lock cannot be woken, and look again every now and then"
+            );
+        }
+    }
 }
 
-/// What is published: `owner`, or `owner index microseconds length-of-lock lock` and the queue right
-/// after it.
+/// What is published: `owner`, `owner first ms`, or `owner index microseconds length-of-lock lock`
+/// with the queue right after it.
 struct Message<'a> {
     owner: &'a str,
-    grant: Option<Grant<'a>>,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Look,
+    First { remaining: Duration },
+    Granted(Grant<'a>),
 }
 
 struct Grant<'a> {
@@ -316,31 +362,35 @@ struct Grant<'a> {
 impl<'a> Message<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let Some((owner, rest)) = text.split_once(' ') else {
-            return Some(Self {
-                owner: text,
-                grant: None,
-            });
+            let what = What::Look;
+            return Some(Self { owner: text, what });
         };
         let (index, rest) = rest.split_once(' ')?;
-        let (at, rest) = rest.split_once(' ')?;
-        let (length, rest) = rest.split_once(' ')?;
-        let (lock, queue) = rest.split_at_checked(length.parse().ok()?)?;
-        Some(Self {
-            owner,
-            grant: Some(Grant {
+        let what = if index == "first" {
+            // A lock that is not held any more has none left.
+            let left = rest.parse::<i64>().ok()?;
+            What::First {
+                remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+            }
+        } else {
+            let (at, rest) = rest.split_once(' ')?;
+            let (length, rest) = rest.split_once(' ')?;
+            let (lock, queue) = rest.split_at_checked(length.parse().ok()?)?;
+            What::Granted(Grant {
                 index: index.parse().ok()?,
                 at: at.parse().ok()?,
                 lock,
                 queue,
-            }),
-        })
+            })
+        };
+        Some(Self { owner, what })
     }
 }
 
 /// Hears for as long as the client lives, on the engine.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
-    let mut told = false;
+    let mut lost = false;
     loop {
         let Some(subscriber) = shared.upgrade() else {
             return;
@@ -352,10 +402,11 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
         }
         match subscriber.connect().await {
             Ok((sink, mut stream)) => {
-                if told {
+                if subscriber.told.swap(false, Ordering::Relaxed) {
                     tracing::info!("callers that wait for a lock are woken again");
                 }
-                (told, pause) = (false, FIRST_PAUSE);
+                pause = FIRST_PAUSE;
+                lost = false;
                 subscriber.up.store(true, Ordering::Release);
                 subscriber.tell_all();
                 drop(subscriber);
@@ -365,15 +416,12 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 };
                 subscriber.up.store(false, Ordering::Release);
             }
-            Err(error) if !told => {
-                told = true;
-                tracing::warn!(
-                    error = %error,
-                    "callers that wait for a lock cannot be woken, and look again every now and then"
-                );
-                subscriber.tell_all();
+            Err(error) => {
+                subscriber.tell_unheard(&error);
+                if !std::mem::replace(&mut lost, true) {
+                    subscriber.tell_all();
+                }
             }
-            Err(_) => {}
         }
         // Many clients may have lost the same server.
         sleep(jittered(pause)).await;
@@ -503,14 +551,29 @@ mod tests {
     fn a_message_says_what_was_given() {
         let message = Message::read("0123@host:7 2 77 8 lock:a block:wait:{lock:a b}").unwrap();
         assert_eq!(message.owner, OWNER);
-        let grant = message.grant.unwrap();
+        let What::Granted(grant) = message.what else {
+            panic!("no grant")
+        };
         assert_eq!((grant.index, grant.at), (2, 77));
         assert_eq!(
             (grant.lock, grant.queue),
             ("lock:a b", "lock:wait:{lock:a b}")
         );
-        assert!(Message::read(OWNER).unwrap().grant.is_none());
-        for broken in ["a b", "a 1 2 9 short", "a 1 x 1 lq", "a 1 2 1 éq"] {
+        assert!(matches!(Message::read(OWNER).unwrap().what, What::Look));
+        for (left, expected) in [("1500", 1500), ("-2", 0)] {
+            let text = format!("{OWNER} first {left}");
+            let What::First { remaining } = Message::read(&text).unwrap().what else {
+                panic!("{text}")
+            };
+            assert_eq!(remaining, Duration::from_millis(expected));
+        }
+        for broken in [
+            "a b",
+            "a first x",
+            "a 1 2 9 short",
+            "a 1 x 1 lq",
+            "a 1 2 1 éq",
+        ] {
             assert!(Message::read(broken).is_none(), "{broken}");
         }
     }
