@@ -15,6 +15,7 @@ mod hostile;
 mod judges;
 mod keys;
 mod lifetimes;
+mod line;
 mod matrix;
 mod memory;
 mod nonsense;
@@ -31,4 +32,6 @@ mod simulated;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;
+mod waiting;
+mod wakeups;
 mod wire;
