@@ -333,7 +333,7 @@ async fn callers_that_are_dropped_at_random_moments_lose_no_lease() {
             }));
         }
         let mut drops: Vec<(u64, usize)> = (0..6).map(|place| (random.below(240), place)).collect();
-        drops.sort();
+        drops.sort_unstable();
         // The later half is not dropped at all.
         drops.truncate(3);
         let release = random.below(80);

@@ -394,8 +394,8 @@ async fn the_line_of_a_killed_holder_gets_on_after_its_ttl_in_order() {
     }
     let mut monitor = server.monitor();
     holder.kill();
-    let served = callers.within(ttl + LOOK + SLACK, 8).await;
-    assert_eq!(served, [0, 1, 2, 3, 4, 5, 6, 7]);
+    let order = callers.within(ttl + LOOK + SLACK, 8).await;
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
     wait::until("nothing is left", || server.size() == 0).await;
     // One release each, and a few looks while the lease of the dead ran.
     let steps = monitor.seen().iter().filter(|seen| seen.is_step()).count();
