@@ -9,6 +9,7 @@ mod support;
 mod acquire;
 mod events;
 mod faults;
+mod handed;
 mod harness;
 mod holds;
 mod hostile;
