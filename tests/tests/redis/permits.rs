@@ -145,3 +145,38 @@ async fn slots_are_given_to_waiters_in_the_order_of_their_arrival() {
     }
     assert_eq!(server.size(), 0);
 }
+
+/// Slots that become free together, and a line of which the first alone is alive.
+#[tokio::test]
+async fn a_free_slot_is_not_kept_for_a_waiter_that_was_killed() {
+    let (server, locks) = pair().await;
+    let record = Record::new();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let request = locks.lock("turns:geo").permits(2).ttl(2 * TTL).renew(false);
+        held.push(request.acquire().await.unwrap());
+    }
+    let in_line = || server.waiters("lock:turns:geo");
+    let alive = client(&server).await;
+    let request = alive.lock("turns:geo").permits(2);
+    let alive = tokio::spawn(request.wait(Duration::from_secs(30)).acquire());
+    wait::until("it stands in line", || in_line() == 1).await;
+    let words = ["geo", "2", "30000", "30", "1"];
+    let mut dead = Worker::start("turns", &server.url(), &record, &words);
+    dead.says("ready");
+    dead.tell("go");
+    wait::until("both stand in line", || in_line() == 2).await;
+    dead.kill();
+    wait::until("the server sees it go", || server.subscribers() == 1).await;
+    let first = alive.await.unwrap().unwrap();
+    let start = Instant::now();
+    let second = locks.lock("turns:geo").permits(2);
+    let second = second
+        .wait(Duration::from_secs(40))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    assert_ne!(first.slot(), second.slot());
+    drop((first, second, held));
+}

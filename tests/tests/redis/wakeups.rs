@@ -21,6 +21,9 @@ use crate::support::{Callers, LOOK, SLACK, client, nap, pair};
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
 
+/// How much later than the first of a line each of the others looks for itself.
+const LATER: Duration = Duration::from_millis(100);
+
 #[tokio::test]
 async fn killed_subscriptions_before_a_release_cost_at_most_one_look() {
     let (server, locks) = pair().await;
@@ -93,7 +96,7 @@ impl Crowd {
     }
 
     /// Lets everybody have a last turn, and judges the whole.
-    async fn judged(self, ttl: Duration) {
+    async fn judged(self, ttl: Duration, gap: Duration) {
         self.stop.store(true, Ordering::SeqCst);
         let size = self.tasks.len();
         for task in self.tasks {
@@ -108,7 +111,7 @@ impl Crowd {
         let rules = idle::Rules {
             permits: 1,
             ttl,
-            gap: LOOK + SLACK,
+            gap,
         };
         let used = idle::judge(&entries, rules);
         let turns = turns(&entries);
@@ -143,7 +146,7 @@ async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
         tokio::time::sleep(random.millis(5, 200)).await;
         let _: usize = server.ask("CLIENT KILL TYPE pubsub");
     }
-    crowd.judged(ttl).await;
+    crowd.judged(ttl, LOOK + SLACK).await;
     wait::until("nothing is left but tokens", || {
         server
             .keys()
@@ -172,7 +175,7 @@ async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
             let _: usize = server.ask("CLIENT KILL TYPE pubsub");
         }
     }
-    crowd.judged(ttl).await;
+    crowd.judged(ttl, LOOK + SLACK).await;
     wait::within("nothing is left", ttl + SLACK, || server.size() == 0).await;
 }
 
@@ -193,7 +196,8 @@ async fn twenty_clients_whose_line_is_deleted_all_the_time_go_on() {
         crowd.scribe.fault("-", "the line is deleted");
         let _: usize = server.ask("DEL lock:wait:{lock:turns:42}");
     }
-    crowd.judged(ttl).await;
+    // At the end nobody comes back, and each has to look for itself.
+    crowd.judged(ttl, LOOK + 20 * LATER + SLACK).await;
     wait::within("nothing is left", SLACK, || server.size() == 0).await;
 }
 
@@ -403,8 +407,33 @@ async fn the_line_of_a_killed_holder_gets_on_after_its_ttl_in_order() {
     println!("{steps} commands");
 }
 
+/// What a waiter knew of the line and its holder when it came is long out of date.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_came_to_a_long_line_looks_as_often_as_the_others_once_that_has_moved() {
+    let server = Server::start();
+    let record = Record::new();
+    let locks = client(&server).await;
+    let ttl = SECOND;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut callers = Callers::new(&server, "sync:42");
+    for _ in 0..12 {
+        callers.arrive(&client(&server).await).await;
+    }
+    let words = ["42", "1000", "60000", "60000"];
+    let mut holder = Worker::start("hold", &server.url(), &record, &words);
+    wait::until("it stands in line", || callers.in_line() == 13).await;
+    callers.arrive(&client(&server).await).await;
+    lease.release().await.unwrap();
+    callers.within(SECOND, 12).await;
+    holder.says("entered");
+    holder.kill();
+    // Alone in the line, behind a lease of a second.
+    callers.within(ttl + LOOK + 13 * LATER + SLACK, 13).await;
+    wait::until("nothing is left", || server.size() == 0).await;
+}
+
 #[tokio::test]
-async fn a_user_without_channels_waits_by_looking_and_is_warned_once() {
+async fn a_user_without_channels_waits_by_looking_and_is_warned_of_it_once() {
     log::listen();
     let server = Server::start();
     let _: () = server.ask("ACL SETUSER deaf on >pw resetchannels ~* +@all");
@@ -433,5 +462,6 @@ async fn a_user_without_channels_waits_by_looking_and_is_warned_once() {
         .iter()
         .filter(|told| told.level <= tracing::Level::WARN && told.text.contains("NOPERM"))
         .collect();
-    assert_eq!(warned.len(), 1, "{warned:?}");
+    // Once each.
+    assert_eq!(warned.len(), 2, "{warned:?}");
 }
