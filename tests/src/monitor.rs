@@ -52,6 +52,18 @@ impl Monitor {
     }
 }
 
+impl Seen {
+    /// Whether it is a step of the lock protocol that a client asked for.
+    pub fn is_step(&self) -> bool {
+        !self.by_script && ["SET", "EVALSHA", "EVAL"].contains(&self.words[0].as_str())
+    }
+
+    /// Whether a script told somebody something.
+    pub fn is_wake(&self) -> bool {
+        self.by_script && self.words[0].eq_ignore_ascii_case("PUBLISH")
+    }
+}
+
 fn connect(address: SocketAddr, password: Option<&str>) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(address).expect("the server takes a connection");
     stream
