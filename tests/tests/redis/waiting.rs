@@ -40,6 +40,8 @@ async fn a_release_hands_the_key_to_the_first_who_came_and_wakes_nobody_else() {
     let seen = monitor.seen();
     // One each for those who had to be told; the last release finds nobody.
     assert_eq!(seen.iter().filter(|seen| seen.is_wake()).count(), 6);
+    // Whoever is first then knows it, and asks for nothing because of that.
+    assert_eq!(seen.iter().filter(|seen| seen.says_first()).count(), 5);
     // Nobody asked for anything but to give it back, unless it looked for itself meanwhile.
     let steps = seen.iter().filter(|seen| seen.is_step()).count();
     assert!((7..=9).contains(&steps), "{steps}");

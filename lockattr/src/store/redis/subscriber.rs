@@ -332,7 +332,7 @@ impl Shared {
     fn tell_unheard(&self, error: &StoreError) {
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                error = %error,
+                channel = self.channel, error = %error,
                 "callers that wait for a lock cannot be woken, and look again every now and then"
             );
         }
