@@ -1,12 +1,12 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
 use crate::hold::{Hold, Rescue, Terms};
@@ -27,31 +27,20 @@ use crate::store::{Found, Token};
 /// Holding a `Lease` value does not stop work that goes on after the lease was lost: look at
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 pub struct Lease {
-    grant: Arc<Grant>,
+    grant: Grant,
     /// Where this handle stands among the calls that share the grant; that of the call which took it
     /// is in the grant.
     level: Option<Arc<Level>>,
 }
 
-/// What every handle of one grant shares; gives the key back when the last of them is gone.
+/// What every handle of one grant has; the last of them gives the key back when it is gone.
 struct Grant {
     hold: Arc<Hold>,
     keeper: Arc<Keeper>,
     slot: Slot,
-    rare: OnceLock<Box<Rare>>,
-    returned: AtomicU8,
 }
 
-/// What few grants need.
-#[derive(Default)]
-struct Rare {
-    token: OnceCell<u64>,
-    joining: Arc<Mutex<()>>,
-}
-
-/// How far giving back has come: not yet begun; the store could not be asked, and that has been told;
-/// done.
-const KEPT: u8 = 0;
+/// How far giving back has come: the store could not be asked, and that has been told; or it is done.
 const TRIED: u8 = 1;
 const DONE: u8 = 2;
 
@@ -80,13 +69,7 @@ impl Lease {
     pub(crate) fn new(hold: Arc<Hold>, keeper: Arc<Keeper>) -> Self {
         let slot = keeper.keep(&hold);
         Self {
-            grant: Arc::new(Grant {
-                hold,
-                keeper,
-                slot,
-                rare: OnceLock::new(),
-                returned: AtomicU8::new(KEPT),
-            }),
+            grant: Grant { hold, keeper, slot },
             level: None,
         }
     }
@@ -121,7 +104,7 @@ impl Lease {
     #[must_use = "the key is held for as long as the handle is"]
     pub fn share(&self) -> Self {
         Self {
-            grant: Arc::clone(&self.grant),
+            grant: self.grant.clone(),
             level: self.level.clone(),
         }
     }
@@ -168,7 +151,8 @@ impl Lease {
     /// [`Error::Lost`] where the key is not this lease's any more, [`Error::Unavailable`] where the
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
-        let token = &self.grant.rare().token;
+        let shared = self.hold().shared();
+        let token = &shared.token;
         token.get_or_try_init(|| self.draw_token()).await.copied()
     }
 
@@ -242,7 +226,7 @@ impl Lease {
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
         self.check()?;
         // Handles are made from handles: where this is the only one, it stays so.
-        if Arc::strong_count(&self.grant) > 1 {
+        if self.hold().is_shared() {
             return Ok(());
         }
         self.grant.release().await
@@ -338,16 +322,16 @@ impl Lease {
 
     /// Whether both are handles of one grant.
     pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.grant, &other.grant)
+        Arc::ptr_eq(&self.grant.hold, &other.grant.hold)
     }
 
     /// Waits until no other call stands right under this one, and takes that place.
     pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
         let joining = match &self.level {
-            Some(level) => &level.joining,
-            None => &self.grant.rare().joining,
+            Some(level) => Arc::clone(&level.joining),
+            None => Arc::clone(&self.hold().shared().joining),
         };
-        Arc::clone(joining).lock_owned()
+        joining.lock_owned()
     }
 
     /// A handle for a call on terms of its own that has taken those places.
@@ -370,10 +354,6 @@ impl Lease {
 }
 
 impl Grant {
-    fn rare(&self) -> &Rare {
-        self.rare.get_or_init(Box::default)
-    }
-
     async fn release(&self) -> Result<(), Error> {
         self.hold.end_given_back();
         // Counted as on its way back before it leaves the table: shutting down waits for both.
@@ -390,7 +370,7 @@ impl Grant {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
-                    self.returned.store(DONE, Ordering::Release);
+                    hold.returned.store(DONE, Ordering::Release);
                 }
                 if found == Found::Ours || rescued(hold) {
                     self.keeper.counters.released.up();
@@ -401,7 +381,7 @@ impl Grant {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(hold.names.label(), &error);
-                self.returned.store(TRIED, Ordering::Release);
+                hold.returned.store(TRIED, Ordering::Release);
                 Ok(())
             }
         }
@@ -423,10 +403,24 @@ fn loss(found: Found) -> LossCause {
     }
 }
 
+impl Clone for Grant {
+    fn clone(&self) -> Self {
+        self.hold.take_handle();
+        Self {
+            hold: Arc::clone(&self.hold),
+            keeper: Arc::clone(&self.keeper),
+            slot: self.slot,
+        }
+    }
+}
+
 impl Drop for Grant {
     fn drop(&mut self) {
+        if !self.hold.drop_handle() {
+            return;
+        }
         self.hold.end_given_back();
-        let returned = *self.returned.get_mut();
+        let returned = self.hold.returned.load(Ordering::Acquire);
         if returned != DONE {
             let told = returned == TRIED;
             self.keeper

@@ -14,6 +14,7 @@ use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Try, 
 use crate::engine::Engine;
 use crate::error::StoreError;
 
+mod desk;
 mod fault;
 mod line;
 mod link;
@@ -117,7 +118,7 @@ impl Redis {
         let mut eval = redis::cmd("EVAL");
         eval.arg("return #KEYS").arg(1).arg(name);
         let steps = async {
-            let may_eval = self.calls.ask(&eval, &mut self.step()).await;
+            let may_eval = self.calls.ask(eval, &mut self.step()).await;
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
@@ -134,7 +135,7 @@ impl Redis {
         // Both keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
         delete.arg(name).arg(self.counter(name));
-        let _ = self.calls.ask(&delete, &mut self.step()).await;
+        let _ = self.calls.ask(delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
             _ => Err(StoreError::refused(format!(
@@ -159,23 +160,14 @@ impl Redis {
         &self,
         script: &Lua,
         call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
-        over: &mut Over<'_, '_>,
+        step: &mut Wait<'_>,
     ) -> Answer {
-        match self.send(&call.command("EVALSHA", &script.hash), over).await {
-            Err(fault) if fault.no_script => {
-                // Boxed, as everything rare: every call's future holds this one.
-                Box::pin(async move { self.send(&call.command("EVAL", script.text), over).await })
-                    .await
-            }
-            answer => answer,
+        let answer = self.calls.ask(call.by_hash(script), step).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            // Boxed, as everything rare: every call's future holds this one.
+            return Box::pin(self.calls.ask(call.by_text(script), step)).await;
         }
-    }
-
-    async fn send(&self, command: &Cmd, over: &mut Over<'_, '_>) -> Answer {
-        match over {
-            Over::Calls(step) => self.calls.ask(command, step).await,
-            Over::Watchdog(patience) => self.watchdog.ask(command, *patience).await,
-        }
+        answer
     }
 
     async fn contend(
@@ -192,7 +184,7 @@ impl Redis {
             }
         });
         let (answer, sent) = self
-            .run(&self.scripts.contend, call, &mut Over::Calls(step))
+            .run(&self.scripts.contend, call, step)
             .await?;
         verdict(&answer, sent, in_doubt)
             .filter(|verdict| index(verdict) < request.names.len())
@@ -216,7 +208,7 @@ impl Redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        match self.calls.ask(&command, step).await? {
+        match self.calls.ask(command, step).await? {
             (Value::Okay, sent) => Ok(Acquired::Granted {
                 index: 0,
                 sent,
@@ -247,7 +239,7 @@ impl Redis {
             }
         });
         let (answer, _) = self
-            .run(&self.scripts.release, call, &mut Over::Calls(step))
+            .run(&self.scripts.release, call, step)
             .await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
     }
@@ -295,10 +287,12 @@ impl Store for Redis {
                     command.arg(lease.owner).arg(millis(lease.ttl));
                 }
             });
-            let (answer, _) = self
-                .run(&self.scripts.renew, call, &mut Over::Watchdog(patience))
-                .await
-                .map_err(|fault| fault.error)?;
+            let renew = &self.scripts.renew;
+            let mut answer = self.watchdog.ask(&call.by_hash(renew), patience).await;
+            if answer.as_ref().is_err_and(|fault| fault.no_script) {
+                answer = self.watchdog.ask(&call.by_text(renew), patience).await;
+            }
+            let (answer, _) = answer.map_err(|fault| fault.error)?;
             let each = match &answer {
                 Value::Array(each) => each.iter().map(found).collect::<Option<Vec<_>>>(),
                 _ => None,
@@ -342,7 +336,7 @@ impl Store for Redis {
                 let call = Call::new(&keys, |command| {
                     command.arg(owner).arg(millis(COUNTER_TTL));
                 });
-                self.run(&self.scripts.token, call, &mut Over::Calls(step))
+                self.run(&self.scripts.token, call, step)
                     .await
             };
             let answer = match draw(&mut step).await {
@@ -366,12 +360,6 @@ impl Store for Redis {
     }
 }
 
-/// Which connections a command goes over, and how long it may take.
-enum Over<'a, 'b> {
-    Calls(&'a mut Wait<'b>),
-    Watchdog(Duration),
-}
-
 /// One script call, with what goes into it.
 struct Call<'a, S, F> {
     keys: &'a [S],
@@ -381,6 +369,14 @@ struct Call<'a, S, F> {
 impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
     fn new(keys: &'a [S], args: F) -> Self {
         Self { keys, args }
+    }
+
+    fn by_hash(&self, script: &Lua) -> Cmd {
+        self.command("EVALSHA", &script.hash)
+    }
+
+    fn by_text(&self, script: &Lua) -> Cmd {
+        self.command("EVAL", script.text)
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {
