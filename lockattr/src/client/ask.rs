@@ -68,12 +68,7 @@ impl Client {
     }
 
     /// Asks for what the calls around this one do not hold already, and joins what they do.
-    async fn ask(
-        &self,
-        keys: Keys,
-        settings: &Settings,
-        nesting: Nesting,
-    ) -> Result<Lease, Error> {
+    async fn ask(&self, keys: Keys, settings: &Settings, nesting: Nesting) -> Result<Lease, Error> {
         if self.0.disabled {
             self.0.keeper.counters.unguarded.up();
         }

@@ -183,9 +183,7 @@ impl Redis {
                 command.arg("any");
             }
         });
-        let (answer, sent) = self
-            .run(&self.scripts.contend, call, step)
-            .await?;
+        let (answer, sent) = self.run(&self.scripts.contend, call, step).await?;
         verdict(&answer, sent, in_doubt)
             .filter(|verdict| index(verdict) < request.names.len())
             .ok_or_else(|| self.nonsense(&answer))
@@ -238,9 +236,7 @@ impl Redis {
                 }
             }
         });
-        let (answer, _) = self
-            .run(&self.scripts.release, call, step)
-            .await?;
+        let (answer, _) = self.run(&self.scripts.release, call, step).await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
     }
 
@@ -336,8 +332,7 @@ impl Store for Redis {
                 let call = Call::new(&keys, |command| {
                     command.arg(owner).arg(millis(COUNTER_TTL));
                 });
-                self.run(&self.scripts.token, call, step)
-                    .await
+                self.run(&self.scripts.token, call, step).await
             };
             let answer = match draw(&mut step).await {
                 // A token drawn twice is merely a larger one.

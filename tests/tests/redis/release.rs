@@ -189,7 +189,11 @@ fn field_14_no_renewal_follows_a_dropped_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_14_calls_aborted_at_random_under_load_leave_no_key() {
     let (server, locks) = pair().await;
-    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let alive = || {
+        tokio::runtime::Handle::current()
+            .metrics()
+            .num_alive_tasks()
+    };
     // The client's own here: its connection's driver, and who sees the runtime end.
     let before = alive();
     assert_eq!(before, 2);

@@ -1,8 +1,10 @@
 //! What most of these tests begin with.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
@@ -80,4 +82,23 @@ pub(crate) fn runtimes() -> [Runtime; 2] {
         .enable_all()
         .build();
     [current, multi].map(|runtime| runtime.expect("a runtime"))
+}
+
+/// An executor that is not tokio's: it parks its thread.
+pub(crate) fn by_hand<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
 }

@@ -198,10 +198,7 @@ impl Line {
 }
 
 /// Connects on the line's runtime; the result is told to all who wait, and kept.
-async fn connect(
-    connecting: Connecting,
-    tell: watch::Sender<Outcome>,
-) {
+async fn connect(connecting: Connecting, tell: watch::Sender<Outcome>) {
     connecting.begun.store(true, Ordering::Release);
     // A client that is gone needs no connection.
     let Some(line) = connecting.line.upgrade().map(Line) else {
@@ -268,6 +265,8 @@ fn next_generation() -> u64 {
 
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Line").field(&self.0.server.address()).finish()
+        f.debug_tuple("Line")
+            .field(&self.0.server.address())
+            .finish()
     }
 }
