@@ -1,14 +1,15 @@
 //! What a lease and the keeper both know of one grant.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::mem;
 use std::slice;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
@@ -111,14 +112,6 @@ impl Names {
         }
     }
 
-    /// What callers who want the same have in common.
-    pub(crate) fn line(&self) -> Cow<'_, str> {
-        match self.locks() {
-            [lock] => Cow::Borrowed(lock),
-            locks => Cow::Owned(locks.join("\n")),
-        }
-    }
-
     /// The keys as the user knows them, for errors and logs.
     pub(crate) fn label(&self) -> &str {
         match &self.what {
@@ -184,8 +177,6 @@ pub(crate) struct Hold {
     pub(crate) owner: Box<str>,
     /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
-    /// What the call asked for, where that is more than a ttl.
-    special: Option<Box<Terms>>,
     ttl_ms: AtomicU64,
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
@@ -195,6 +186,8 @@ pub(crate) struct Hold {
     index: u16,
     pub(crate) clock: Clock,
     renew: bool,
+    /// Whether the call asked for more than a ttl.
+    special: bool,
     /// Whether an earlier request of this owner may still be carried out after the release.
     pub(crate) in_doubt: bool,
     /// Whether a body runs under it, which has to be stopped before the key may be given back.
@@ -202,6 +195,10 @@ pub(crate) struct Hold {
     /// How often the log was told of its age.
     pub(crate) told: AtomicU8,
     ending: AtomicU8,
+    /// How far its holder's giving back has come.
+    pub(crate) returned: AtomicU8,
+    /// How many handles of the lease there are.
+    handles: AtomicU32,
 }
 
 /// Who has to know of every loss.
@@ -223,6 +220,9 @@ struct Aside {
 
 #[derive(Debug, Default)]
 struct More {
+    /// What the call asked for.
+    terms: Option<Terms>,
+    shared: Option<Arc<Shared>>,
     /// More of those to wake at the end, by ticket.
     wakers: Vec<Option<Waker>>,
     /// Until when the key stays closed.
@@ -231,6 +231,14 @@ struct More {
     mark: Option<(Duration, SystemTime)>,
     /// What came of the keeper's own try to give the key back.
     rescue: Option<Rescue>,
+}
+
+/// What handles share, apart from the grant.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) token: OnceCell<u64>,
+    /// The place right under the call that took the lease.
+    pub(crate) joining: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// A try of the keeper to give back a key whose holder does so as well, and gets no answer.
@@ -306,7 +314,6 @@ impl Hold {
             names: grant.names,
             owner: grant.owner.into_boxed_str(),
             granted: grant.granted,
-            special: terms.are_special().then(|| Box::new(terms)),
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
@@ -315,11 +322,17 @@ impl Hold {
             index: u16::try_from(grant.index).unwrap_or(u16::MAX),
             clock: grant.clock,
             renew: terms.renew,
+            special: terms.are_special(),
             in_doubt: grant.in_doubt,
             guarded: AtomicBool::new(false),
             told: AtomicU8::new(0),
             ending: AtomicU8::new(HELD),
+            returned: AtomicU8::new(0),
+            handles: AtomicU32::new(1),
         };
+        if hold.special {
+            hold.aside().more().terms = Some(terms);
+        }
         hold.set_ttl(terms.ttl);
         hold.runs_from(grant.sent, terms.ttl);
         // The store granted before its answer came, which is now.
@@ -339,7 +352,7 @@ impl Hold {
 
     /// What the call asked for.
     pub(crate) fn terms(&self) -> Terms {
-        self.special.as_deref().copied().unwrap_or_else(|| Terms {
+        self.special_terms().unwrap_or_else(|| Terms {
             ttl: self.ttl(),
             renew: self.renew,
             min_hold: Duration::ZERO,
@@ -347,6 +360,34 @@ impl Hold {
             once: None,
             grace: Duration::ZERO,
         })
+    }
+
+    fn special_terms(&self) -> Option<Terms> {
+        if !self.special {
+            return None;
+        }
+        self.aside().more.as_ref()?.terms
+    }
+
+    /// One more handle.
+    pub(crate) fn take_handle(&self) {
+        // As with an `Arc`, a handle is made from one that stays.
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One handle less; says whether it was the last.
+    pub(crate) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether there are more handles than this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 1
+    }
+
+    /// What the handles share.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(self.aside().more().shared.get_or_insert_default())
     }
 
     pub(crate) fn ttl(&self) -> Duration {
@@ -389,8 +430,7 @@ impl Hold {
     }
 
     fn last_moment(&self) -> Option<Instant> {
-        let max = self.special.as_ref()?.max_hold?;
-        Some(self.granted + max)
+        Some(self.granted + self.special_terms()?.max_hold?)
     }
 
     /// A success is to keep the key from running again for so long.

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Grant, Hold, Losses, Rescue};
-use crate::queue::{Entry, Head, Queue, Wish};
+use crate::hold::{Grant, Hold, Losses, Names, Rescue};
+use crate::queue::{Entry, Head, LineId, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
 
@@ -74,7 +74,7 @@ impl Losses for OfLosses {
     }
 
     fn lost(&self, hold: &Hold) {
-        self.queue.turn(&hold.names.line());
+        self.queue.turn(self.queue.line_of(hold.names.locks()));
     }
 }
 
@@ -157,7 +157,7 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        hold.can_be_handed_over() && self.queue.hand_over(&hold.names.line(), hold)
+        hold.can_be_handed_over() && self.queue.hand_over(self.line_of(&hold.names), hold)
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
@@ -167,13 +167,23 @@ impl Keeper {
         }
     }
 
-    /// Stands in the line of a key.
-    pub(crate) fn enter(&self, key: &str, wish: Wish) -> Entry {
+    /// Stands in a line.
+    pub(crate) fn enter(&self, line: LineId, wish: Wish) -> Entry {
         if self.excludes {
-            self.queue.enter(key, wish)
+            self.queue.enter(line, wish)
         } else {
-            Entry::Head(self.queue.alone(key))
+            Entry::Head(self.queue.alone(line))
         }
+    }
+
+    /// The line of those who want the same.
+    pub(crate) fn line_of(&self, names: &Names) -> LineId {
+        self.queue.line_of(names.locks())
+    }
+
+    /// A lease is on its way back: the next of its line may ask.
+    pub(crate) fn left(&self, hold: &Arc<Hold>) {
+        self.queue.left(self.line_of(&hold.names), hold);
     }
 
     pub(crate) fn forget(&self, slot: Slot) {

@@ -1,12 +1,12 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::{Mutex, OnceCell, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
 use crate::hold::{Hold, Rescue, Terms};
@@ -27,30 +27,21 @@ use crate::store::{Found, Token};
 /// Holding a `Lease` value does not stop work that goes on after the lease was lost: look at
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 pub struct Lease {
-    grant: Arc<Grant>,
+    grant: Grant,
     /// Where this handle stands among the calls that share the grant; that of the call which took it
     /// is in the grant.
     level: Option<Arc<Level>>,
 }
 
-/// What every handle of one grant shares; gives the key back when the last of them is gone.
+/// What every handle of one grant has; the last of them gives the key back when it is gone.
 struct Grant {
     hold: Arc<Hold>,
     keeper: Arc<Keeper>,
     slot: Slot,
-    rare: OnceLock<Box<Rare>>,
-    returned: AtomicU8,
 }
 
-/// What few grants need.
-#[derive(Default)]
-struct Rare {
-    token: OnceCell<u64>,
-    joining: Arc<Mutex<()>>,
-}
-
-/// How far giving back has come: not yet begun; the store is being asked; it could not be asked, and
-/// that has been told; done.
+/// How far giving back has come: not begun; the store is being asked; it could not be asked, and that has been
+/// told; it is done.
 const KEPT: u8 = 0;
 const BEGUN: u8 = 1;
 const TRIED: u8 = 2;
@@ -81,13 +72,7 @@ impl Lease {
     pub(crate) fn new(hold: Arc<Hold>, keeper: Arc<Keeper>) -> Self {
         let slot = keeper.keep(&hold);
         Self {
-            grant: Arc::new(Grant {
-                hold,
-                keeper,
-                slot,
-                rare: OnceLock::new(),
-                returned: AtomicU8::new(KEPT),
-            }),
+            grant: Grant { hold, keeper, slot },
             level: None,
         }
     }
@@ -122,7 +107,7 @@ impl Lease {
     #[must_use = "the key is held for as long as the handle is"]
     pub fn share(&self) -> Self {
         Self {
-            grant: Arc::clone(&self.grant),
+            grant: self.grant.clone(),
             level: self.level.clone(),
         }
     }
@@ -169,7 +154,8 @@ impl Lease {
     /// [`Error::Lost`] where the key is not this lease's any more, [`Error::Unavailable`] where the
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
-        let token = &self.grant.rare().token;
+        let shared = self.hold().shared();
+        let token = &shared.token;
         token.get_or_try_init(|| self.draw_token()).await.copied()
     }
 
@@ -243,7 +229,7 @@ impl Lease {
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
         self.check()?;
         // Handles are made from handles: where this is the only one, it stays so.
-        if Arc::strong_count(&self.grant) > 1 {
+        if self.hold().is_shared() {
             return Ok(());
         }
         self.grant.release().await
@@ -339,16 +325,16 @@ impl Lease {
 
     /// Whether both are handles of one grant.
     pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.grant, &other.grant)
+        Arc::ptr_eq(&self.grant.hold, &other.grant.hold)
     }
 
     /// Waits until no other call stands right under this one, and takes that place.
     pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
         let joining = match &self.level {
-            Some(level) => &level.joining,
-            None => &self.grant.rare().joining,
+            Some(level) => Arc::clone(&level.joining),
+            None => Arc::clone(&self.hold().shared().joining),
         };
-        Arc::clone(joining).lock_owned()
+        joining.lock_owned()
     }
 
     /// A handle for a call on terms of its own that has taken those places.
@@ -371,10 +357,6 @@ impl Lease {
 }
 
 impl Grant {
-    fn rare(&self) -> &Rare {
-        self.rare.get_or_init(Box::default)
-    }
-
     async fn release(&self) -> Result<(), Error> {
         let hold = &self.hold;
         hold.end_given_back();
@@ -382,20 +364,20 @@ impl Grant {
         let _on_its_way = self.keeper.returns();
         if self.keeper.hand_over(hold) {
             self.keeper.forget(self.slot);
-            self.returned.store(DONE, Ordering::Release);
+            hold.returned.store(DONE, Ordering::Release);
             self.keeper.counters.released.up();
             return Ok(());
         }
-        self.returned.store(BEGUN, Ordering::Release);
+        hold.returned.store(BEGUN, Ordering::Release);
         let released = self.keeper.store.release(hold.release()).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
-        self.keeper.queue.left(&hold.names.line(), hold);
+        self.keeper.left(hold);
         match released {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
                 if !hold.in_doubt {
-                    self.returned.store(DONE, Ordering::Release);
+                    hold.returned.store(DONE, Ordering::Release);
                 }
                 if found == Found::Ours || rescued(hold) {
                     self.keeper.counters.released.up();
@@ -406,7 +388,7 @@ impl Grant {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(hold.names.label(), &error);
-                self.returned.store(TRIED, Ordering::Release);
+                hold.returned.store(TRIED, Ordering::Release);
                 Ok(())
             }
         }
@@ -428,10 +410,24 @@ fn loss(found: Found) -> LossCause {
     }
 }
 
+impl Clone for Grant {
+    fn clone(&self) -> Self {
+        self.hold.take_handle();
+        Self {
+            hold: Arc::clone(&self.hold),
+            keeper: Arc::clone(&self.keeper),
+            slot: self.slot,
+        }
+    }
+}
+
 impl Drop for Grant {
     fn drop(&mut self) {
+        if !self.hold.drop_handle() {
+            return;
+        }
         self.hold.end_given_back();
-        let returned = *self.returned.get_mut();
+        let returned = self.hold.returned.load(Ordering::Acquire);
         if returned == KEPT && self.keeper.hand_over(&self.hold) {
             self.keeper.counters.released.up();
         } else if returned != DONE {
@@ -439,7 +435,7 @@ impl Drop for Grant {
             self.keeper
                 .give_back(Return::of(Arc::clone(&self.hold), told));
         }
-        self.keeper.queue.left(&self.hold.names.line(), &self.hold);
+        self.keeper.left(&self.hold);
         // Only now: shutting down waits for what is in the table or on its way back.
         self.keeper.forget(self.slot);
     }

@@ -1,13 +1,20 @@
 //! Owners: one random id an acquisition, and where it was made.
 
-use uuid::Uuid;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use uuid::{Builder, Uuid};
 
 /// Longest host part kept, so that an owner is never longer than a store's answer is read.
 const MAX_HOST: usize = 64;
 
-/// The second half of every owner this process makes, `@{host}:{pid}`.
+/// Where this process makes owners.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin(String);
+pub(crate) struct Origin {
+    /// The second half of every owner, `@{host}:{pid}`.
+    place: Arc<str>,
+    random: Arc<Random>,
+}
 
 impl Origin {
     pub(crate) fn here() -> Self {
@@ -20,24 +27,62 @@ impl Origin {
             })
             .take(MAX_HOST)
             .collect();
-        Self(format!("@{host}:{}", std::process::id()))
+        Self {
+            place: format!("@{host}:{}", std::process::id()).into(),
+            random: Arc::default(),
+        }
     }
 
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        self.0.trim_start_matches('@').to_owned()
+        self.place.trim_start_matches('@').to_owned()
+    }
+
+    /// A fresh random id.
+    pub(crate) fn new_id(&self) -> String {
+        self.random.id().simple().to_string()
     }
 
     /// The owner of one acquisition: a fresh random id, and this origin.
     pub(crate) fn new_owner(&self) -> String {
-        let mut owner = String::with_capacity(32 + self.0.len());
+        let mut owner = String::with_capacity(32 + self.place.len());
         owner.push_str(
-            Uuid::new_v4()
+            self.random
+                .id()
                 .simple()
                 .encode_lower(&mut Uuid::encode_buffer()),
         );
-        owner.push_str(&self.0);
+        owner.push_str(&self.place);
         owner
+    }
+}
+
+/// Random ids from the operating system, fetched many at a time: asking it costs about as much
+/// however many they are.
+#[derive(Default)]
+struct Random(Mutex<Vec<[u8; 16]>>);
+
+impl Random {
+    const AT_A_TIME: usize = 64;
+
+    fn id(&self) -> Uuid {
+        let mut fetched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = fetched.pop().unwrap_or_else(|| {
+            let mut more = [[0; 16]; Self::AT_A_TIME];
+            getrandom::fill(more.as_flattened_mut())
+                .expect("the operating system has random numbers");
+            let [first, rest @ ..] = more;
+            fetched.extend(rest);
+            first
+        });
+        Builder::from_random_bytes(bytes).into_uuid()
+    }
+}
+
+/// Whoever knows an id can release a lock.
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random")
     }
 }
 
@@ -72,6 +117,14 @@ mod tests {
             "{rest}"
         );
         assert_eq!(shown(&a), rest);
+    }
+
+    #[test]
+    fn ids_are_never_used_twice() {
+        let origin = Origin::here();
+        let ids = (0..10 * Random::AT_A_TIME).map(|_| origin.clone().new_owner());
+        let distinct: std::collections::HashSet<_> = ids.collect();
+        assert_eq!(distinct.len(), 10 * Random::AT_A_TIME);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! A lease that is given back goes to the next of the line without the store, a bounded number of
 //! times in a row, so that other processes get their turn.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,13 +24,18 @@ const IN_A_ROW_AMONG_OTHERS: u32 = 3;
 /// All lines of one client.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    lines: Mutex<HashMap<String, Line>>,
-    /// Keys that other processes were lately found to hold, by their hashes.
+    lines: Mutex<HashMap<LineId, Line>>,
+    /// Lines whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
-    hasher: RandomState,
+    hashers: [RandomState; 2],
     closed: AtomicBool,
     closing: Notify,
 }
+
+/// What callers who want the same have in common: a hash of the locks, with secret keys, and of so
+/// many bits that no two are ever alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LineId(u128);
 
 /// One key's callers. It exists while somebody asks, holds or waits.
 #[derive(Debug, Default)]
@@ -129,7 +134,7 @@ impl Default for Queue {
         Self {
             lines: Mutex::default(),
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
-            hasher: RandomState::new(),
+            hashers: [RandomState::new(), RandomState::new()],
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }
@@ -137,18 +142,24 @@ impl Default for Queue {
 }
 
 impl Queue {
+    /// The line of those who want these locks.
+    pub(crate) fn line_of(&self, locks: &[String]) -> LineId {
+        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(locks));
+        LineId(u128::from(high) << 64 | u128::from(low))
+    }
+
     /// Stands behind those who came before.
-    pub(crate) fn enter(self: &Arc<Self>, key: &str, wish: Wish) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, key: LineId, wish: Wish) -> Entry {
         let mut lines = self.lines();
-        let Some(line) = lines.get_mut(key) else {
-            lines.insert(
-                key.to_owned(),
-                Line {
+        let line = match lines.entry(key) {
+            hash_map::Entry::Occupied(line) => line.into_mut(),
+            hash_map::Entry::Vacant(place) => {
+                place.insert(Line {
                     asked: true,
                     ..Line::default()
-                },
-            );
-            return Entry::Head(self.head(key));
+                });
+                return Entry::Head(self.head(key));
+            }
         };
         if !line.asked && line.has_room(wish.permits) && line.nobody_waits() {
             line.asked = true;
@@ -172,35 +183,35 @@ impl Queue {
         crowd.waiting.insert(number, waiting);
         Entry::Behind(Ticket {
             queue: Arc::clone(self),
-            key: key.to_owned(),
+            key,
             number,
             news,
         })
     }
 
     /// A head that stands in no line.
-    pub(crate) fn alone(self: &Arc<Self>, key: &str) -> Head {
+    pub(crate) fn alone(self: &Arc<Self>, key: LineId) -> Head {
         let mut head = self.head(key);
         head.armed = false;
         head
     }
 
-    fn head(self: &Arc<Self>, key: &str) -> Head {
+    fn head(self: &Arc<Self>, key: LineId) -> Head {
         Head {
             queue: Arc::clone(self),
-            key: key.to_owned(),
+            key,
             armed: true,
         }
     }
 
     /// Whether another process was lately found to hold the key, so that to ask for it as if it were
     /// free would be in vain.
-    pub(crate) fn is_contended(&self, key: &str) -> bool {
+    pub(crate) fn is_contended(&self, key: LineId) -> bool {
         let (place, mark) = self.mark(key);
         place.load(Ordering::Relaxed) == mark
     }
 
-    pub(crate) fn set_contended(&self, key: &str, contended: bool) {
+    pub(crate) fn set_contended(&self, key: LineId, contended: bool) {
         let (place, mark) = self.mark(key);
         if contended {
             place.store(mark, Ordering::Relaxed);
@@ -209,22 +220,22 @@ impl Queue {
         }
     }
 
-    fn mark(&self, key: &str) -> (&AtomicU32, u32) {
-        let bytes = self.hasher.hash_one(key).to_le_bytes();
+    fn mark(&self, key: LineId) -> (&AtomicU32, u32) {
+        let bytes = key.0.to_le_bytes();
         let mark = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) | 1;
         (&self.contended[usize::from(bytes[4])], mark)
     }
 
     /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
     /// else has to give it back.
-    pub(crate) fn hand_over(self: &Arc<Self>, key: &str, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn hand_over(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) -> bool {
         loop {
             let tell = {
                 let mut lines = self.lines();
                 if self.is_closed() {
                     return false;
                 }
-                let Some(tell) = lines.get_mut(key).and_then(|line| line.take_heir(hold)) else {
+                let Some(tell) = lines.get_mut(&key).and_then(|line| line.take_heir(hold)) else {
                     return false;
                 };
                 tell
@@ -236,7 +247,7 @@ impl Queue {
             };
             // It had gone away: the lease stands as before, and the next one is asked.
             head.disarm();
-            if let Some(line) = self.lines().get_mut(key) {
+            if let Some(line) = self.lines().get_mut(&key) {
                 line.asked = false;
                 line.held = Some(Arc::clone(hold));
             }
@@ -244,10 +255,10 @@ impl Queue {
     }
 
     /// A lease is held no longer, and on its way back.
-    pub(crate) fn left(self: &Arc<Self>, key: &str, hold: &Arc<Hold>) {
+    pub(crate) fn left(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) {
         {
             let mut lines = self.lines();
-            let Some(line) = lines.get_mut(key) else {
+            let Some(line) = lines.get_mut(&key) else {
                 return;
             };
             if !line.forget(hold) {
@@ -258,16 +269,16 @@ impl Queue {
     }
 
     /// Makes the next of the line its head, if it can be.
-    pub(crate) fn turn(self: &Arc<Self>, key: &str) {
+    pub(crate) fn turn(self: &Arc<Self>, key: LineId) {
         loop {
             let tell = {
                 let mut lines = self.lines();
-                let Some(line) = lines.get_mut(key) else {
+                let Some(line) = lines.get_mut(&key) else {
                     return;
                 };
                 let Some(tell) = line.next() else {
                     if line.is_idle() {
-                        lines.remove(key);
+                        lines.remove(&key);
                     }
                     return;
                 };
@@ -277,7 +288,7 @@ impl Queue {
                 return;
             };
             head.disarm();
-            if let Some(line) = self.lines().get_mut(key) {
+            if let Some(line) = self.lines().get_mut(&key) {
                 line.asked = false;
             }
         }
@@ -314,7 +325,7 @@ impl Queue {
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<String, Line>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<LineId, Line>> {
         // A panic while the lines were held is a fault of this file; they are still usable.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -454,7 +465,7 @@ impl Line {
 #[derive(Debug)]
 pub(crate) struct Head {
     queue: Arc<Queue>,
-    key: String,
+    key: LineId,
     armed: bool,
 }
 
@@ -488,7 +499,7 @@ impl Head {
         }
         let refused = {
             let mut lines = self.queue.lines();
-            let line = lines.entry(self.key.clone()).or_default();
+            let line = lines.entry(self.key).or_default();
             line.asked = false;
             line.hold(Arc::clone(hold));
             if granted == Granted::AmongOthers {
@@ -507,7 +518,7 @@ impl Head {
             // Whoever is gone needs no answer.
             let _ = waiting.tell.send(News::Busy(busy));
         }
-        self.queue.turn(&self.key);
+        self.queue.turn(self.key);
     }
 
     /// The store could not be asked, and nobody in the line has to find that out again.
@@ -535,7 +546,7 @@ impl Head {
             line.asked = false;
             line.held = Some(Arc::clone(hold));
         }
-        let passed = self.queue.hand_over(&self.key, hold);
+        let passed = self.queue.hand_over(self.key, hold);
         if !passed && let Some(line) = self.queue.lines().get_mut(&self.key) {
             line.forget(hold);
         }
@@ -562,7 +573,7 @@ impl Drop for Head {
                 }
             }
         }
-        self.queue.turn(&self.key);
+        self.queue.turn(self.key);
     }
 }
 
@@ -570,7 +581,7 @@ impl Drop for Head {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     queue: Arc<Queue>,
-    key: String,
+    key: LineId,
     number: u64,
     news: oneshot::Receiver<News>,
 }

@@ -72,7 +72,7 @@ pub(super) async fn take(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error>
         give_up,
         _open: keeper.ask(),
     };
-    let head = match keeper.enter(&ask.names.line(), ask.wish()) {
+    let head = match keeper.enter(keeper.line_of(&ask.names), ask.wish()) {
         Entry::Head(head) => head,
         Entry::Busy(busy) => return Err(caller.busy(&ask, busy)),
         Entry::Behind(ticket) => {
@@ -168,12 +168,12 @@ impl Caller<'_> {
     /// Asks the store, and waits while the key is busy.
     async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
         let keeper = self.keeper;
-        let line = ask.names.line().into_owned();
+        let line = keeper.line_of(&ask.names);
         let owner = ask.owner.clone();
         let ttl = ask.ttl();
         let waits = !ask.wait.is_zero();
         let mut asked = Asked::new(keeper, ask);
-        let mut try_ = if keeper.queue.is_contended(&line) {
+        let mut try_ = if keeper.queue.is_contended(line) {
             Try::Again
         } else {
             Try::First
@@ -191,7 +191,7 @@ impl Caller<'_> {
                 Ok(Acquired::Granted { index, sent, .. }) => {
                     if now < sent + relied_on(ttl) {
                         if first_try || !among_others {
-                            keeper.queue.set_contended(&line, among_others);
+                            keeper.queue.set_contended(line, among_others);
                         }
                         return Ok(asked.into_lease(self, head, index, sent, among_others));
                     }
@@ -210,7 +210,7 @@ impl Caller<'_> {
                     ..
                 }) => {
                     among_others = true;
-                    keeper.queue.set_contended(&line, true);
+                    keeper.queue.set_contended(line, true);
                     let holder = owner::shown(&owner);
                     head.busy(&Busy {
                         holder: Some(holder.clone()),

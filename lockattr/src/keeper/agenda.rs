@@ -386,3 +386,151 @@ fn make_room<T>(all: &mut Vec<T>) {
 fn share(index: u32) -> f64 {
     f64::from(index.wrapping_mul(0x9E37_79B1)) / f64::from(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::hold::{Grant, Names, Terms};
+    use crate::stats::Counters;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn hold(sent: Instant) -> Arc<Hold> {
+        let grant = Grant {
+            names: Names::default(),
+            index: 0,
+            owner: String::new(),
+            clock: Clock::Real,
+            sent,
+            terms: Terms {
+                ttl: TTL,
+                renew: true,
+                min_hold: Duration::ZERO,
+                max_hold: None,
+                once: None,
+                grace: Duration::ZERO,
+            },
+            in_doubt: false,
+        };
+        Arc::new(Hold::new(grant, Arc::<Counters>::default()))
+    }
+
+    /// Each lease's first look, as the keeper has it.
+    fn taken(agenda: &Agenda, count: u32, now: Instant) {
+        for _ in 0..count {
+            let due = |share: f64| Some(now + TTL / 6 + (TTL / 6).mul_f64(share));
+            agenda.enter(hold(now), due);
+        }
+    }
+
+    #[test]
+    fn ten_thousand_leases_taken_together_are_renewed_in_fifty_calls_spread_over_the_interval() {
+        let (agenda, start) = (Agenda::default(), Instant::now());
+        taken(&agenda, 10_000, start);
+        for interval in 0..5 {
+            let begin = start + TTL / 6 + TTL / 3 * interval;
+            let mut calls = Vec::new();
+            let mut renewed = 0;
+            loop {
+                let (due, _) = agenda.table().first().unwrap();
+                if due >= begin + TTL / 3 {
+                    break;
+                }
+                let batch = agenda.take_due(due);
+                for _ in batch.chunks(BATCH) {
+                    calls.push(due);
+                }
+                renewed += batch.len();
+                for (slot, hold) in batch {
+                    hold.runs_from(due, TTL);
+                    agenda.renewed(slot, due + TTL / 3);
+                }
+            }
+            assert_eq!(renewed, 10_000, "interval {interval}");
+            assert!(calls.len() <= 60, "{} calls", calls.len());
+            // No second of the ten sees a third of them.
+            let seconds = TTL.as_secs() / 3;
+            for second in 0..seconds {
+                let from = begin + Duration::from_secs(second);
+                let until = from + Duration::from_secs(1);
+                let here = calls.iter().filter(|at| (from..until).contains(at));
+                assert!(here.count() <= 20, "{calls:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_few_leases_share_their_calls_as_well() {
+        let (agenda, start) = (Agenda::default(), Instant::now());
+        taken(&agenda, 100, start);
+        let (mut calls, mut renewed) = (0, 0);
+        while renewed < 100 {
+            let (due, _) = agenda.table().first().unwrap();
+            let batch = agenda.take_due(due);
+            calls += 1;
+            renewed += batch.len();
+            for (slot, hold) in batch {
+                hold.runs_from(due, TTL);
+                agenda.renewed(slot, due + TTL / 3);
+            }
+        }
+        assert!(calls <= 12, "{calls} calls");
+    }
+
+    #[test]
+    fn leases_come_up_in_the_order_in_which_they_are_due() {
+        let start = Instant::now();
+        let mut table = Table {
+            entries: Vec::new(),
+            free: NOWHERE,
+            held: 0,
+            heap: Vec::new(),
+            planned: None,
+            start,
+        };
+        let one = hold(start);
+        let mut known: BTreeMap<u32, (u64, Slot)> = BTreeMap::new();
+        let mut random = 1_u64;
+        let mut next = || {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            random >> 33
+        };
+        for _ in 0..20_000 {
+            let (what, due) = (next() % 5, next() % 1_000);
+            let some = known
+                .keys()
+                .nth(next() as usize % known.len().max(1))
+                .copied();
+            match (what, some) {
+                (0..=1, _) => {
+                    let slot = table.enter(Arc::clone(&one));
+                    table.put(slot.index, start + Duration::from_nanos(due));
+                    assert!(known.insert(slot.index, (due, slot)).is_none());
+                }
+                (2, Some(index)) => {
+                    table.put(index, start + Duration::from_nanos(due));
+                    known.get_mut(&index).unwrap().0 = due;
+                }
+                (_, Some(index)) => {
+                    let (_, slot) = known.remove(&index).unwrap();
+                    assert!(table.leave(slot).is_some());
+                    // Its place may be another's by now.
+                    assert!(table.leave(slot).is_none());
+                }
+                _ => {}
+            }
+            assert_eq!(table.held, known.len());
+            let first = table.first().map(|(due, _)| due.duration_since(start));
+            let least = known
+                .values()
+                .map(|(due, _)| Duration::from_nanos(*due))
+                .min();
+            assert_eq!(first, least);
+        }
+    }
+}

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redis::{Cmd, Script, Value};
-use uuid::Uuid;
 
 use super::{
     Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
@@ -17,6 +16,7 @@ use super::{
 use crate::engine::Engine;
 use crate::error::StoreError;
 
+mod desk;
 mod fault;
 mod line;
 mod link;
@@ -73,6 +73,8 @@ impl Lua {
 pub(crate) struct Settings {
     /// What every name starts with, and every helper key.
     pub(crate) prefix: String,
+    /// Which client it is, among all.
+    pub(crate) id: String,
     pub(crate) target: redis::Client,
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
@@ -95,7 +97,7 @@ impl Redis {
         )));
         let subscriber = Subscriber::new(
             Arc::clone(&server),
-            format!("{}wake:{}", settings.prefix, Uuid::new_v4().simple()),
+            format!("{}wake:{}", settings.prefix, settings.id),
             unclaimed(engine, &calls, &release, step_timeout),
         );
         Self {
@@ -141,7 +143,7 @@ impl Redis {
         let mut eval = redis::cmd("EVAL");
         eval.arg("return #KEYS").arg(1).arg(name);
         let steps = async {
-            let may_eval = self.calls.ask(&eval, &mut self.step()).await;
+            let may_eval = self.calls.ask(eval, &mut self.step()).await;
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
@@ -156,7 +158,7 @@ impl Redis {
             // A release goes on where this is refused, so it would not show.
             let mut pop = redis::cmd("ZPOPMIN");
             pop.arg(self.queue(name));
-            let may_pop = self.calls.ask(&pop, &mut self.step()).await;
+            let may_pop = self.calls.ask(pop, &mut self.step()).await;
             may_pop.map_err(|fault| fault.error)?;
             self.prove_channel().await;
             self.token(name, &names, owner).await
@@ -175,7 +177,7 @@ impl Redis {
         // The keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
         delete.arg(&[name, &self.counter(name), &self.queue(name)]);
-        let _ = self.calls.ask(&delete, &mut self.step()).await;
+        let _ = self.calls.ask(delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
             _ => Err(StoreError::refused(format!(
@@ -189,7 +191,7 @@ impl Redis {
     async fn prove_channel(&self) {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(self.subscriber.channel()).arg("");
-        let published = self.calls.ask(&publish, &mut self.step()).await;
+        let published = self.calls.ask(publish, &mut self.step()).await;
         let proved = match published {
             Ok(_) => self.subscriber.prove().await,
             Err(fault) => Err(fault.error),
@@ -231,8 +233,8 @@ impl Redis {
                 command.arg(entry).arg(millis(request.wait));
             }
         });
-        let mut over = Over::Calls(&self.calls, step);
-        let (answer, sent) = self.scripts.contend.run(call, &mut over).await?;
+        let contend = &self.scripts.contend;
+        let (answer, sent) = contend.run(&self.calls, call, step).await?;
         let Verdict {
             mut acquired,
             server,
@@ -270,7 +272,7 @@ impl Redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        match self.calls.ask(&command, step).await? {
+        match self.calls.ask(command, step).await? {
             (Value::Okay, sent) => Ok(Acquired::Granted {
                 index: 0,
                 sent,
@@ -307,8 +309,7 @@ impl Redis {
                 }
             }
         });
-        let mut over = Over::Calls(&self.calls, step);
-        let (answer, _) = self.scripts.release.run(call, &mut over).await?;
+        let (answer, _) = self.scripts.release.run(&self.calls, call, step).await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
     }
 
@@ -321,7 +322,7 @@ impl Redis {
 
     /// Who waits for a lock.
     fn queue(&self, lock: &str) -> String {
-        format!("{}wait:{{{lock}}}", self.prefix)
+        [&self.prefix, "wait:{", lock, "}"].concat()
     }
 
     fn queues(&self, names: &[String], want: Want) -> Vec<String> {
@@ -376,12 +377,12 @@ impl Store for Redis {
                     command.arg(lease.owner).arg(millis(lease.ttl));
                 }
             });
-            let (answer, _) = self
-                .scripts
-                .renew
-                .run(call, &mut Over::Watchdog(&self.watchdog, patience))
-                .await
-                .map_err(|fault| fault.error)?;
+            let renew = &self.scripts.renew;
+            let mut answer = self.watchdog.ask(&call.by_hash(renew), patience).await;
+            if answer.as_ref().is_err_and(|fault| fault.no_script) {
+                answer = self.watchdog.ask(&call.by_text(renew), patience).await;
+            }
+            let (answer, _) = answer.map_err(|fault| fault.error)?;
             let each = match &answer {
                 Value::Array(each) => each.iter().map(found).collect::<Option<Vec<_>>>(),
                 _ => None,
@@ -427,8 +428,7 @@ impl Store for Redis {
                 let call = Call::new(&keys, NO_QUEUE, |command| {
                     command.arg(owner).arg(millis(COUNTER_TTL));
                 });
-                let mut over = Over::Calls(&self.calls, step);
-                self.scripts.token.run(call, &mut over).await
+                self.scripts.token.run(&self.calls, call, step).await
             };
             let answer = match draw(&mut step).await {
                 // A token drawn twice is merely a larger one.
@@ -474,7 +474,7 @@ fn unclaimed(
                 command.arg(&owner).arg(1).arg(index);
             });
             let mut step = calls.step(bound);
-            let released = release.run(call, &mut Over::Calls(&calls, &mut step)).await;
+            let released = release.run(&calls, call, &mut step).await;
             if let Err(fault) = released {
                 tracing::warn!(
                     lock = keys[0], error = %fault.error,
@@ -485,35 +485,20 @@ fn unclaimed(
     })
 }
 
-/// Which connections a command goes over, and how long it may take.
-enum Over<'a, 'b> {
-    Calls(&'a Link, &'a mut Wait<'b>),
-    Watchdog(&'a Watchdog, Duration),
-}
-
-impl Over<'_, '_> {
-    async fn send(&mut self, command: &Cmd) -> Answer {
-        match self {
-            Self::Calls(calls, step) => calls.ask(command, step).await,
-            Self::Watchdog(watchdog, patience) => watchdog.ask(command, *patience).await,
-        }
-    }
-}
-
 impl Lua {
     /// Runs the script by its hash; by its text where the server does not know it (any more).
     async fn run(
         &self,
+        calls: &Link,
         call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
-        over: &mut Over<'_, '_>,
+        step: &mut Wait<'_>,
     ) -> Answer {
-        match over.send(&call.command("EVALSHA", &self.hash)).await {
-            Err(fault) if fault.no_script => {
-                // Boxed, as everything rare: every call's future holds this one.
-                Box::pin(async move { over.send(&call.command("EVAL", self.text)).await }).await
-            }
-            answer => answer,
+        let answer = calls.ask(call.by_hash(self), step).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            // Boxed, as everything rare: every call's future holds this one.
+            return Box::pin(calls.ask(call.by_text(self), step)).await;
         }
+        answer
     }
 }
 
@@ -530,6 +515,14 @@ const NO_QUEUE: &[String] = &[];
 impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
     fn new(keys: &'a [S], queues: &'a [String], args: F) -> Self {
         Self { keys, queues, args }
+    }
+
+    fn by_hash(&self, script: &Lua) -> Cmd {
+        self.command("EVALSHA", &script.hash)
+    }
+
+    fn by_text(&self, script: &Lua) -> Cmd {
+        self.command("EVAL", script.text)
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {

@@ -1,10 +1,7 @@
 //! Clients, leases and futures that outlive one another, or are not where one expects them.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
@@ -14,28 +11,9 @@ use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
 
-use crate::support::{client, nap, pair, polled, runtimes, timed};
+use crate::support::{by_hand, client, nap, pair, polled, runtimes, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// An executor that is not tokio's: it parks its thread.
-fn by_hand<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
 
 #[test]
 fn a_client_works_without_any_runtime_of_the_callers() {

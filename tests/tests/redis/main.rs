@@ -28,6 +28,7 @@ mod referee;
 mod release;
 mod renewal;
 mod rights;
+mod runtimes;
 mod secrets;
 mod simulated;
 #[cfg(feature = "tls")]

@@ -1,9 +1,10 @@
 //! What most of these tests begin with.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
@@ -146,5 +147,24 @@ impl<'a> Callers<'a> {
             .into_iter()
             .map(|(number, _)| number)
             .collect()
+    }
+}
+
+/// An executor that is not tokio's: it parks its thread.
+pub(crate) fn by_hand<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
     }
 }

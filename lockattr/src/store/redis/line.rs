@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::desk::Desk;
 use super::fault::Fault;
 use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
@@ -78,8 +79,7 @@ pub(super) struct Connection {
     /// Distinguishes a failed connection from the one that has replaced it meanwhile.
     pub(super) generation: u64,
     pub(super) redis: MultiplexedConnection,
-    /// How many replies have come, so that a connection that is merely busy is not taken for dead.
-    pub(super) replies: Arc<AtomicU64>,
+    pub(super) desk: Arc<Desk>,
 }
 
 /// What a line is like for somebody who needs it.
@@ -108,6 +108,14 @@ impl Line {
 
     pub(super) fn engine(&self) -> &Engine {
         &self.0.server.engine
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn up(&self) -> Option<Connection> {
+        match &*self.state() {
+            State::Up(connection) => Some(connection.clone()),
+            _ => None,
+        }
     }
 
     /// The connection, or the attempt to make one, which begins here if need be.
@@ -179,7 +187,7 @@ impl Line {
         Ok(Connection {
             generation: next_generation(),
             redis,
-            replies: Arc::default(),
+            desk: Arc::default(),
         })
     }
 

@@ -16,7 +16,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -56,14 +55,14 @@ impl Watchdog {
         let Connection {
             generation,
             mut redis,
-            replies,
+            desk,
         } = connection;
         let mut reply = pin!(redis.send_packed_command(command));
-        let mut seen = replies.load(Ordering::Relaxed);
+        let mut seen = desk.replies();
         let reply = loop {
             let until = Instant::now() + patience;
             let answer = self.0.engine().until(until, reply.as_mut()).await;
-            let now = replies.load(Ordering::Relaxed);
+            let now = desk.replies();
             if answer.is_ok() || now == seen {
                 break answer;
             }
@@ -71,7 +70,7 @@ impl Watchdog {
         };
         let reply = reply.map_err(|Elapsed| silent(patience));
         if reply.is_ok() {
-            replies.fetch_add(1, Ordering::Relaxed);
+            desk.count_reply();
         }
         judge(&self.0, generation, reply).map(|value| (value, sent))
     }
@@ -122,23 +121,28 @@ impl Link {
     ///
     /// The connect timeout bounds the connecting. The reply timeout is how long the connection may
     /// be silent: while other replies come in, this one is on its way, and the step's bound counts.
-    pub(super) async fn ask(&self, command: &Cmd, step: &mut Wait<'_>) -> Answer {
-        let (line, connection) = self.connection(step).await?;
-        let sent = Instant::now();
+    pub(super) async fn ask(&self, command: Cmd, step: &mut Wait<'_>) -> Answer {
+        let here = self.here();
+        let (line, connection) = match here.up() {
+            Some(connection) => (here, connection),
+            // Boxed, as everything rare: every call's future holds this one.
+            None => Box::pin(self.connection(here, step)).await?,
+        };
         let Connection {
             generation,
-            mut redis,
-            replies,
+            redis,
+            desk,
         } = connection;
-        let mut reply = pin!(redis.send_packed_command(command));
-        let mut seen = replies.load(Ordering::Relaxed);
+        let mut reply = desk.send(redis, command);
+        let mut seen = desk.replies();
+        let sent = step.begin();
         let mut quiet = Duration::ZERO;
-        let reply = poll_fn(|cx| {
-            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+        let answer = poll_fn(|cx| {
+            if let Poll::Ready(reply) = reply.poll(cx) {
                 return Poll::Ready(Ok(reply));
             }
             quiet += step.look(cx);
-            let now = replies.load(Ordering::Relaxed);
+            let now = desk.replies();
             if now != seen {
                 (seen, quiet) = (now, Duration::ZERO);
             }
@@ -147,11 +151,12 @@ impl Link {
             }
             over(step)
         });
-        let reply = reply.await;
-        if reply.is_ok() {
-            replies.fetch_add(1, Ordering::Relaxed);
+        let answer = answer.await;
+        if answer.is_ok() {
+            desk.count_reply();
+            desk.put_back(reply);
         }
-        judge(&line, generation, reply).map(|value| (value, sent))
+        judge(&line, generation, answer).map(|value| (value, sent))
     }
 
     /// For an answer that showed the connection of whoever polls this to be out of step.
@@ -160,8 +165,11 @@ impl Link {
         self.0.home.give_up_any();
     }
 
-    async fn connection(&self, step: &mut Wait<'_>) -> Result<(Line, Connection), Fault> {
-        let here = self.here();
+    async fn connection(
+        &self,
+        here: Line,
+        step: &mut Wait<'_>,
+    ) -> Result<(Line, Connection), Fault> {
         let away = match here.here() {
             Here::Up(connection) => return Ok((here, connection)),
             Here::Connecting(attempt) => connected(attempt, step, !here.is(&self.0.home)).await?,

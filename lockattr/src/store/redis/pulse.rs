@@ -63,7 +63,8 @@ impl Pulse {
         Wait {
             pulse: self,
             place: None,
-            looked: Instant::now(),
+            looked: None,
+            fresh: false,
             left,
         }
     }
@@ -153,11 +154,21 @@ async fn beat(pulse: Arc<Pulse>) {
 pub(super) struct Wait<'a> {
     pulse: &'a Pulse,
     place: Option<usize>,
-    looked: Instant,
+    looked: Option<Instant>,
+    /// Whether the last look at the clock was just now.
+    fresh: bool,
     left: Duration,
 }
 
 impl Wait<'_> {
+    /// A reply is waited for from now on, which is the answer.
+    pub(super) fn begin(&mut self) -> Instant {
+        let now = Instant::now();
+        self.looked = Some(now);
+        self.fresh = true;
+        now
+    }
+
     /// Looks at the clock: the task is woken to look again, and the answer is how much time counts
     /// since the last look.
     pub(super) fn look(&mut self, cx: &Context<'_>) -> Duration {
@@ -165,11 +176,15 @@ impl Wait<'_> {
             None => self.place = Some(self.pulse.enter(cx.waker())),
             Some(place) => self.pulse.stay(place, cx.waker()),
         }
+        if std::mem::take(&mut self.fresh) {
+            return Duration::ZERO;
+        }
         let now = Instant::now();
-        let passed = now
-            .saturating_duration_since(self.looked)
-            .min(2 * self.pulse.every);
-        self.looked = now;
+        let passed = self.looked.map_or(Duration::ZERO, |looked| {
+            let passed = now.saturating_duration_since(looked);
+            passed.min(2 * self.pulse.every)
+        });
+        self.looked = Some(now);
         self.left = self.left.saturating_sub(passed);
         passed
     }
@@ -267,6 +282,8 @@ mod tests {
         };
         let cx = Context::from_waker(Waker::noop());
         let mut wait = pulse.wait(Duration::from_millis(3));
+        wait.begin();
+        assert_eq!(wait.look(&cx), Duration::ZERO);
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(wait.look(&cx), Duration::from_millis(2));
         assert!(!wait.is_over());

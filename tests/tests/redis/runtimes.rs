@@ -1,0 +1,170 @@
+//! Where connections are driven: on the runtimes that call, and what becomes of them there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockattr::Client;
+use tests::proxy::{Proxy, Treatment, Way};
+use tests::server::Server;
+use tests::wait;
+use tokio::runtime::Builder;
+
+use crate::support::{BOUND, SLACK, by_hand, client, nap, polled, runtimes};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn call(locks: &Client, key: &str) {
+    let lease = locks.lock(key).acquire().await.unwrap();
+    lease.release().await.unwrap();
+}
+
+#[test]
+fn a_client_has_a_connection_on_each_runtime_that_calls_and_one_for_renewals() {
+    let server = Server::start();
+    let [first, second] = runtimes();
+    let locks = first.block_on(client(&server));
+    assert_eq!(server.clients(), 2);
+    for calls in 0..3 {
+        first.block_on(call(&locks, &format!("a:{calls}")));
+    }
+    assert_eq!(server.clients(), 2);
+    for _ in 0..3 {
+        second.block_on(call(&locks, "b"));
+    }
+    assert_eq!(server.clients(), 3);
+    // The connection of what is given back outside of every runtime.
+    drop(first.block_on(locks.lock("c").acquire()).unwrap());
+    wait::block_until("it is given back", || server.size() == 0);
+    assert_eq!(server.clients(), 4);
+
+    drop(second);
+    wait::block_until("its connection goes with it", || server.clients() == 3);
+    first.block_on(call(&locks, "d"));
+    assert_eq!(server.clients(), 3);
+    drop(first);
+    wait::block_until("its connection goes with it", || server.clients() == 2);
+    by_hand(call(&locks, "e"));
+    drop(locks);
+    wait::block_until("all are gone", || server.clients() == 0);
+}
+
+#[test]
+fn a_runtime_that_ends_in_the_middle_of_a_request_leaves_no_key() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::builder().connect_lazily(proxy.url()).unwrap();
+    for way in [Way::Requests, Way::Replies] {
+        for runtime in runtimes() {
+            runtime.block_on(call(&locks, "warm"));
+            proxy.treat(way, Treatment::Delay(Duration::from_millis(60)));
+            for key in 0..20 {
+                let locks = locks.clone();
+                runtime.spawn(async move {
+                    let _lease = locks.lock(format!("k:{key}")).acquire().await.unwrap();
+                    std::future::pending::<()>().await;
+                });
+            }
+            runtime.block_on(nap(30));
+            let start = Instant::now();
+            drop(runtime);
+            assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+            proxy.heal();
+            // Granted late or not at all: nothing is left, and nothing comes later.
+            thread::sleep(Duration::from_millis(150));
+            wait::block_until("all are given back", || server.size() == 0);
+            thread::sleep(Duration::from_millis(300));
+            assert_eq!(server.keys(), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn a_runtime_without_io_is_passed_by() {
+    let server = Server::start();
+    let locks = Client::builder().connect_lazily(server.url()).unwrap();
+    let bare = Builder::new_current_thread().build().unwrap();
+    for _ in 0..3 {
+        bare.block_on(call(&locks, "a"));
+    }
+    assert_eq!(server.size(), 0);
+}
+
+#[test]
+fn a_runtime_that_is_not_run_is_passed_by() {
+    let server = Server::start();
+    let locks = Client::builder().connect_lazily(server.url()).unwrap();
+    let idle = Builder::new_current_thread().enable_all().build().unwrap();
+    let bound = BOUND + SLACK;
+    let timed = |what: &str| {
+        let _entered = idle.enter();
+        let start = Instant::now();
+        by_hand(call(&locks, what));
+        assert!(start.elapsed() < bound, "{what}: {:?}", start.elapsed());
+        start.elapsed()
+    };
+    timed("before it ever ran");
+    idle.block_on(call(&locks, "while it runs"));
+    timed("with a connection that nobody drives");
+    let later = timed("known by now");
+    assert!(later < SECOND, "{later:?}");
+    // What is dropped there goes back all the same.
+    idle.block_on(call(&locks, "while it runs"));
+    let lease = idle.block_on(locks.lock("b").acquire()).unwrap();
+    let entered = idle.enter();
+    drop(lease);
+    drop(entered);
+    wait::block_until("it is given back", || server.size() == 0);
+    assert_eq!(locks.stats().lost, 0);
+    idle.block_on(call(&locks, "it runs again"));
+}
+
+#[test]
+fn a_release_on_a_blocked_runtime_arrives_before_the_lease_ends() {
+    let server = Arc::new(Server::start());
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let free = Arc::new(AtomicBool::new(false));
+    runtime.block_on(async {
+        let locks = client(&server).await;
+        let lease = locks.lock("a").ttl(SECOND).acquire().await.unwrap();
+        let mut release = Box::pin(lease.release());
+        assert!(polled(release.as_mut(), 1).await.is_none());
+        let watching = {
+            let (server, free) = (Arc::clone(&server), Arc::clone(&free));
+            let start = Instant::now();
+            thread::spawn(move || {
+                wait::block_until("the key is free", || server.size() == 0);
+                free.store(true, Ordering::SeqCst);
+                start.elapsed()
+            })
+        };
+        thread::sleep(3 * SECOND);
+        assert!(free.load(Ordering::SeqCst));
+        watching.join().unwrap();
+        release.await.unwrap();
+        assert_eq!((locks.stats().lost, locks.stats().released), (0, 1));
+        call(&locks, "a").await;
+    });
+}
+
+#[test]
+fn a_blocked_runtime_does_not_take_its_late_replies_for_lost() {
+    let server = Server::start();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let locks = client(&server).await;
+        let before = server.clients();
+        for _ in 0..3 {
+            let mut acquire = Box::pin(locks.lock("a").acquire());
+            assert!(polled(acquire.as_mut(), 1).await.is_none());
+            // The reply comes in the meantime, and is not read before the end of it.
+            tokio::task::yield_now().await;
+            thread::sleep(3 * SECOND / 2);
+            let lease = acquire.await.unwrap();
+            lease.release().await.unwrap();
+        }
+        assert_eq!(server.clients(), before);
+        assert_eq!(locks.stats().release_failed, 0);
+    });
+}
