@@ -507,7 +507,7 @@ fn callers_of_a_runtime_that_ends_leave_the_line_to_those_of_another() {
                 wait::until("they stand in line", || server.waiters("lock:sync:42") == 1).await;
             }
         });
-        let last = lasting.block_on(async { tokio::spawn(stands(&locks, PATIENT).await) });
+        let last = lasting.spawn(lasting.block_on(stands(&locks, PATIENT)));
         drop(ending);
         lasting.block_on(async {
             nap(50).await;

@@ -302,8 +302,8 @@ async fn a_deaf_subscriber_costs_at_most_one_look() {
         if deaf_from_the_start {
             proxy.deafen();
         }
-        callers.arrive(&behind).await;
-        callers.arrive(&client(&server).await).await;
+        callers.arrive_deaf(&behind).await;
+        callers.arrive_deaf(&client(&server).await).await;
         proxy.deafen();
         lease.release().await.unwrap();
         callers.within(LOOK + SLACK, 2).await;
