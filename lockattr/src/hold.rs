@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
 use crate::key::Keys;
+use crate::stats::Counters;
 use crate::store::{Found, Leave, Release, Want};
 
 /// What is locked: one key, all of several keys, or one of a key's slots.
@@ -181,7 +182,7 @@ pub(crate) struct Hold {
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
     aside: Mutex<Aside>,
-    losses: Arc<dyn Losses>,
+    losses: Arc<Losses>,
     /// Which of what was wanted it is.
     index: u16,
     pub(crate) clock: Clock,
@@ -192,6 +193,8 @@ pub(crate) struct Hold {
     pub(crate) in_doubt: bool,
     /// Whether a body runs under it, which has to be stopped before the key may be given back.
     pub(crate) guarded: AtomicBool,
+    /// Whether a renewal is under way; the keeper's table has no room for that.
+    pub(crate) renewing: AtomicBool,
     /// How often the log was told of its age.
     pub(crate) told: AtomicU8,
     ending: AtomicU8,
@@ -202,12 +205,15 @@ pub(crate) struct Hold {
 }
 
 /// Who has to know of every loss.
-pub(crate) trait Losses: fmt::Debug + Send + Sync {
-    /// The lease is about to be announced as lost.
-    fn count(&self);
+pub(crate) struct Losses {
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) tell: Box<dyn Fn(&Hold) + Send + Sync>,
+}
 
-    /// The lease was announced as lost.
-    fn lost(&self, hold: &Hold);
+impl fmt::Debug for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Losses").finish_non_exhaustive()
+    }
 }
 
 /// What is seldom looked at.
@@ -308,7 +314,7 @@ impl Terms {
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, losses: Arc<dyn Losses>) -> Self {
+    pub(crate) fn new(grant: Grant, losses: Arc<Losses>) -> Self {
         let terms = grant.terms;
         let hold = Self {
             names: grant.names,
@@ -325,6 +331,7 @@ impl Hold {
             special: terms.are_special(),
             in_doubt: grant.in_doubt,
             guarded: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
             told: AtomicU8::new(0),
             ending: AtomicU8::new(HELD),
             returned: AtomicU8::new(0),
@@ -549,9 +556,9 @@ impl Hold {
             .map_or(LOSSES[0].0, |(code, _)| *code);
         if self.end_with(code) {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.losses.count();
+            self.losses.counters.lost.up();
             self.announce();
-            self.losses.lost(self);
+            (self.losses.tell)(self);
         }
     }
 

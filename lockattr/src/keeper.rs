@@ -40,7 +40,7 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queue: Arc<Queue>,
-    losses: Arc<OfLosses>,
+    losses: Arc<Losses>,
     /// Whether the store lets one holder at a time have a key.
     excludes: bool,
     patience: Duration,
@@ -61,23 +61,6 @@ pub(crate) struct Keeper {
 /// What a client says that takes no more.
 pub(crate) const SHUT_DOWN: &str = "the client was shut down";
 
-/// A loss is counted, and whoever waits for the key may ask the store for it.
-#[derive(Debug)]
-struct OfLosses {
-    counters: Arc<Counters>,
-    queue: Arc<Queue>,
-}
-
-impl Losses for OfLosses {
-    fn count(&self) {
-        self.counters.lost.up();
-    }
-
-    fn lost(&self, hold: &Hold) {
-        self.queue.turn(self.queue.line_of(hold.names.locks()));
-    }
-}
-
 impl Keeper {
     /// `patience` is how long a request may take to be answered.
     pub(crate) fn start(
@@ -93,10 +76,7 @@ impl Keeper {
             excludes: store.excludes(),
             store,
             counters: Arc::clone(&counters),
-            losses: Arc::new(OfLosses {
-                counters,
-                queue: Arc::clone(&queue),
-            }),
+            losses: Arc::new(losses(counters, Arc::clone(&queue))),
             queue,
             patience,
             agenda: Arc::clone(&agenda),
@@ -150,8 +130,7 @@ impl Keeper {
 
     /// A grant, to be kept.
     pub(crate) fn hold(&self, grant: Grant) -> Arc<Hold> {
-        let losses: Arc<dyn Losses> = Arc::clone(&self.losses) as _;
-        Arc::new(Hold::new(grant, losses))
+        Arc::new(Hold::new(grant, Arc::clone(&self.losses)))
     }
 
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
@@ -161,7 +140,7 @@ impl Keeper {
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
-    pub(crate) fn pass_on(self: &Arc<Self>, head: Head, hold: Arc<Hold>) {
+    pub(crate) fn pass_on(self: &Arc<Self>, mut head: Head, hold: Arc<Hold>) {
         if !head.pass_on(&hold) {
             self.give_back(Return::of(hold, false));
         }
@@ -340,6 +319,14 @@ impl Keeper {
             }
             settled.await;
         }
+    }
+}
+
+/// A loss is counted, and whoever waits for the key may ask the store for it.
+fn losses(counters: Arc<Counters>, queue: Arc<Queue>) -> Losses {
+    Losses {
+        counters,
+        tell: Box::new(move |hold| queue.turn(queue.line_of(hold.names.locks()))),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, hash_map};
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,50 +28,38 @@ pub(crate) struct Queue {
     lines: Mutex<HashMap<LineId, Line>>,
     /// Lines whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
-    hashers: [RandomState; 2],
+    hasher: RandomState,
     closed: AtomicBool,
     closing: Notify,
 }
 
-/// What callers who want the same have in common: a hash of the locks, with secret keys, and of so
-/// many bits that no two are ever alike.
+/// What callers who want the same have in common: a hash of the locks, with a secret key. Two keys
+/// that had it in common by chance would wait for each other, and no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LineId(u128);
+pub(crate) struct LineId(u64);
 
 /// One key's callers. It exists while somebody asks, holds or waits.
-#[derive(Debug, Default)]
-struct Line {
-    /// Whether its head is asking the store.
-    asked: bool,
-    held: Option<Arc<Hold>>,
-    /// What is there only where callers meet.
-    crowd: Option<Box<Crowd>>,
+#[derive(Debug)]
+enum Line {
+    /// One is asking the store.
+    Asked,
+    /// One holds.
+    Held(Arc<Hold>),
+    /// Several have met.
+    Crowd(Box<Crowd>),
 }
 
 #[derive(Debug, Default)]
 struct Crowd {
-    /// Other slots of the key that are held.
-    more: Vec<Arc<Hold>>,
+    /// Whether its head is asking the store.
+    asked: bool,
+    held: Vec<Arc<Hold>>,
     next_ticket: u64,
     waiting: BTreeMap<u64, Waiting>,
     /// What the head was told last.
     known: Option<Busy>,
     in_a_row: u32,
     among_others: bool,
-}
-
-impl Crowd {
-    /// Takes those who wait out of the line that this is true of.
-    fn take(&mut self, of: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
-        let chosen: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| of(waiting))
-            .map(|(number, _)| *number)
-            .collect();
-        let take = |number| self.waiting.remove(&number);
-        chosen.into_iter().filter_map(take).collect()
-    }
 }
 
 #[derive(Debug)]
@@ -134,7 +123,7 @@ impl Default for Queue {
         Self {
             lines: Mutex::default(),
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
-            hashers: [RandomState::new(), RandomState::new()],
+            hasher: RandomState::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }
@@ -144,8 +133,7 @@ impl Default for Queue {
 impl Queue {
     /// The line of those who want these locks.
     pub(crate) fn line_of(&self, locks: &[String]) -> LineId {
-        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(locks));
-        LineId(u128::from(high) << 64 | u128::from(low))
+        LineId(self.hasher.hash_one(locks))
     }
 
     /// Stands behind those who came before.
@@ -154,23 +142,27 @@ impl Queue {
         let line = match lines.entry(key) {
             hash_map::Entry::Occupied(line) => line.into_mut(),
             hash_map::Entry::Vacant(place) => {
-                place.insert(Line {
-                    asked: true,
-                    ..Line::default()
-                });
+                place.insert(Line::Asked);
                 return Entry::Head(self.head(key));
             }
         };
-        if !line.asked && line.has_room(wish.permits) && line.nobody_waits() {
-            line.asked = true;
+        if let Line::Held(hold) = &*line
+            && !hold.has_ended()
+            && !wish.waits
+            && wish.permits == 1
+        {
+            return Entry::Busy(Busy::here(hold.end()));
+        }
+        let crowd = line.crowd();
+        if !crowd.asked && crowd.has_room(wish.permits) && crowd.waiting.is_empty() {
+            crowd.asked = true;
             return Entry::Head(self.head(key));
         }
         if !wish.waits
-            && let Some(busy) = line.busy(wish.permits)
+            && let Some(busy) = crowd.busy(wish.permits)
         {
             return Entry::Busy(busy);
         }
-        let crowd = line.crowd();
         let number = crowd.next_ticket;
         crowd.next_ticket += 1;
         let (tell, news) = oneshot::channel();
@@ -221,9 +213,9 @@ impl Queue {
     }
 
     fn mark(&self, key: LineId) -> (&AtomicU32, u32) {
-        let bytes = key.0.to_le_bytes();
-        let mark = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) | 1;
-        (&self.contended[usize::from(bytes[4])], mark)
+        let [place, a, b, c, d, ..] = key.0.to_le_bytes();
+        let mark = u32::from_le_bytes([a, b, c, d]) | 1;
+        (&self.contended[usize::from(place)], mark)
     }
 
     /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
@@ -232,25 +224,32 @@ impl Queue {
         loop {
             let tell = {
                 let mut lines = self.lines();
+                let Some(Line::Crowd(crowd)) = lines.get_mut(&key) else {
+                    return false;
+                };
                 if self.is_closed() {
                     return false;
                 }
-                let Some(tell) = lines.get_mut(&key).and_then(|line| line.take_heir(hold)) else {
+                let Some(tell) = crowd.take_heir(hold) else {
                     return false;
                 };
                 tell
             };
-            let Err(News::Handed(head, _)) =
-                tell.send(News::Handed(self.head(key), Arc::clone(hold)))
-            else {
+            let news = News::Handed(self.head(key), Arc::clone(hold));
+            let Err(News::Handed(head, _)) = tell.send(news) else {
                 return true;
             };
             // It had gone away: the lease stands as before, and the next one is asked.
             head.disarm();
-            if let Some(line) = self.lines().get_mut(&key) {
-                line.asked = false;
-                line.held = Some(Arc::clone(hold));
-            }
+            self.take_back(key, hold);
+        }
+    }
+
+    /// A lease that was to be handed over stands as before.
+    fn take_back(&self, key: LineId, hold: &Arc<Hold>) {
+        if let Some(Line::Crowd(crowd)) = self.lines().get_mut(&key) {
+            crowd.asked = false;
+            crowd.held.push(Arc::clone(hold));
         }
     }
 
@@ -258,11 +257,15 @@ impl Queue {
     pub(crate) fn left(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) {
         {
             let mut lines = self.lines();
-            let Some(line) = lines.get_mut(&key) else {
-                return;
-            };
-            if !line.forget(hold) {
-                return;
+            match lines.get_mut(&key) {
+                Some(Line::Held(only)) if Arc::ptr_eq(only, hold) => {
+                    lines.remove(&key);
+                    return;
+                }
+                Some(Line::Crowd(crowd)) => {
+                    crowd.held.retain(|held| !Arc::ptr_eq(held, hold));
+                }
+                Some(Line::Held(_) | Line::Asked) | None => return,
             }
         }
         self.turn(key);
@@ -273,11 +276,11 @@ impl Queue {
         loop {
             let tell = {
                 let mut lines = self.lines();
-                let Some(line) = lines.get_mut(&key) else {
+                let Some(Line::Crowd(crowd)) = lines.get_mut(&key) else {
                     return;
                 };
-                let Some(tell) = line.next() else {
-                    if line.is_idle() {
+                let Some(tell) = crowd.next() else {
+                    if crowd.is_idle() {
                         lines.remove(&key);
                     }
                     return;
@@ -288,9 +291,22 @@ impl Queue {
                 return;
             };
             head.disarm();
-            if let Some(line) = self.lines().get_mut(&key) {
-                line.asked = false;
+            self.step_down(key);
+        }
+    }
+
+    /// Nobody asks the store for the line any more.
+    fn step_down(&self, key: LineId) {
+        let mut lines = self.lines();
+        match lines.get_mut(&key) {
+            Some(Line::Asked) => {
+                lines.remove(&key);
             }
+            Some(Line::Crowd(crowd)) => {
+                crowd.asked = false;
+                crowd.known = None;
+            }
+            Some(Line::Held(_)) | None => {}
         }
     }
 
@@ -300,12 +316,14 @@ impl Queue {
         let waiting: Vec<_> = self
             .lines()
             .values_mut()
-            .filter_map(|line| line.crowd.as_mut())
-            .flat_map(|crowd| std::mem::take(&mut crowd.waiting).into_values())
+            .filter_map(|line| match line {
+                Line::Crowd(crowd) => Some(mem::take(&mut crowd.waiting).into_values()),
+                Line::Asked | Line::Held(_) => None,
+            })
+            .flatten()
             .collect();
         for waiting in waiting {
-            // Whoever is gone needs no answer.
-            let _ = waiting.tell.send(News::Down(reason.clone()));
+            waiting.hear(News::Down(reason.clone()));
         }
         self.closing.notify_waiters();
     }
@@ -333,118 +351,97 @@ impl Queue {
 
 impl Line {
     fn crowd(&mut self) -> &mut Crowd {
-        self.crowd.get_or_insert_default()
+        let crowd = match self {
+            Self::Crowd(_) => None,
+            Self::Asked => Some(Crowd {
+                asked: true,
+                ..Crowd::default()
+            }),
+            Self::Held(hold) => Some(Crowd {
+                held: vec![Arc::clone(hold)],
+                ..Crowd::default()
+            }),
+        };
+        if let Some(crowd) = crowd {
+            *self = Self::Crowd(Box::new(crowd));
+        }
+        match self {
+            Self::Crowd(crowd) => crowd,
+            Self::Asked | Self::Held(_) => unreachable!("it was made one just now"),
+        }
     }
+}
 
+impl Crowd {
     /// The leases that run. One that was lost is nobody's, however long its holder keeps the handle.
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        let more = self.crowd.iter().flat_map(|crowd| &crowd.more);
-        self.held
-            .iter()
-            .chain(more)
-            .filter(|hold| !hold.has_ended())
+        self.held.iter().filter(|hold| !hold.has_ended())
     }
 
     fn has_room(&self, permits: u32) -> bool {
         self.holds().count() < usize::try_from(permits).unwrap_or(usize::MAX)
     }
 
-    fn nobody_waits(&self) -> bool {
-        self.crowd
-            .as_ref()
-            .is_none_or(|crowd| crowd.waiting.is_empty())
-    }
-
     fn is_idle(&self) -> bool {
-        !self.asked && self.holds().next().is_none() && self.nobody_waits()
+        !self.asked && self.holds().next().is_none() && self.waiting.is_empty()
     }
 
     /// Who stands in the way, if that is known.
     fn busy(&self, permits: u32) -> Option<Busy> {
-        if !self.has_room(permits) {
-            let until = self.holds().map(|hold| hold.end()).min()?;
-            return Some(Busy {
-                holder: None,
-                until,
-            });
+        if self.has_room(permits) {
+            return self.known.clone();
         }
-        self.crowd.as_ref()?.known.clone()
+        let until = self.holds().map(|hold| hold.end()).min()?;
+        Some(Busy::here(until))
     }
 
     fn hold(&mut self, hold: Arc<Hold>) {
-        if self.held.as_ref().is_none_or(|held| held.has_ended()) {
-            self.held = Some(hold);
-        } else {
-            let more = &mut self.crowd().more;
-            more.retain(|held| !held.has_ended());
-            more.push(hold);
-        }
+        self.held.retain(|held| !held.has_ended());
+        self.held.push(hold);
     }
 
-    fn forget(&mut self, hold: &Arc<Hold>) -> bool {
-        let is_it = |known: &Arc<Hold>| Arc::ptr_eq(known, hold);
-        if self.held.as_ref().is_some_and(is_it) {
-            self.held = self.crowd.as_mut().and_then(|crowd| crowd.more.pop());
-            return true;
-        }
-        let Some(crowd) = &mut self.crowd else {
-            return false;
-        };
-        let before = crowd.more.len();
-        crowd.more.retain(|known| !is_it(known));
-        crowd.more.len() < before
-    }
-
-    /// Those who take the first answer, where that is this process itself.
-    fn take_refused(&mut self) -> Vec<(Waiting, Busy)> {
-        let Some(mut crowd) = self.crowd.take() else {
-            return Vec::new();
-        };
-        let refused = crowd.take(|waiting| waiting.impatient && !self.has_room(waiting.permits));
-        self.crowd = Some(crowd);
-        let told = |waiting: Waiting| {
-            let busy = self.busy(waiting.permits)?;
-            Some((waiting, busy))
-        };
-        refused.into_iter().filter_map(told).collect()
+    /// Takes those who wait out of the line that this is true of.
+    fn take(&mut self, of: impl Fn(&Self, &Waiting) -> bool) -> Vec<Waiting> {
+        let chosen: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| of(self, waiting))
+            .map(|(number, _)| *number)
+            .collect();
+        let take = |number| self.waiting.remove(&number);
+        chosen.into_iter().filter_map(take).collect()
     }
 
     /// The first who waits, if it can ask the store now.
     fn next(&mut self) -> Option<oneshot::Sender<News>> {
-        loop {
-            if self.asked {
-                return None;
-            }
-            let (_, first) = self.crowd.as_ref()?.waiting.first_key_value()?;
+        while !self.asked {
+            let (_, first) = self.waiting.first_key_value()?;
             if !first.tell.is_closed() && !self.has_room(first.permits) {
                 return None;
             }
-            let (_, first) = self.crowd().waiting.pop_first()?;
+            let (_, first) = self.waiting.pop_first()?;
             if !first.tell.is_closed() {
                 self.asked = true;
-                self.crowd().known = None;
+                self.known = None;
                 return Some(first.tell);
             }
         }
+        None
     }
 
     /// The first who waits, if it can take this lease over.
     fn take_heir(&mut self, hold: &Arc<Hold>) -> Option<oneshot::Sender<News>> {
-        let is_held = self
-            .held
-            .as_ref()
-            .is_some_and(|held| Arc::ptr_eq(held, hold));
-        let crowd = self.crowd.as_mut()?;
-        let bound = if crowd.among_others {
+        let bound = if self.among_others {
             IN_A_ROW_AMONG_OTHERS
         } else {
             IN_A_ROW
         };
-        if self.asked || !is_held || crowd.in_a_row >= bound {
+        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold))?;
+        if self.asked || self.in_a_row >= bound {
             return None;
         }
         loop {
-            let first = crowd.waiting.first_entry()?;
+            let first = self.waiting.first_entry()?;
             if first.get().tell.is_closed() {
                 first.remove();
                 continue;
@@ -453,10 +450,19 @@ impl Line {
                 return None;
             }
             let first = first.remove();
-            crowd.in_a_row += 1;
-            self.held = None;
+            self.in_a_row += 1;
+            self.held.remove(place);
             self.asked = true;
             return Some(first.tell);
+        }
+    }
+}
+
+impl Busy {
+    fn here(until: Instant) -> Self {
+        Self {
+            holder: None,
+            until,
         }
     }
 }
@@ -475,48 +481,55 @@ impl Head {
         if !self.armed {
             return;
         }
-        let impatient: Vec<_> = {
-            let mut lines = self.queue.lines();
-            let Some(line) = lines.get_mut(&self.key) else {
+        let impatient = match self.queue.lines().get_mut(&self.key) {
+            Some(Line::Crowd(crowd)) => {
+                crowd.known = Some(busy.clone());
+                crowd.take(|_, waiting| waiting.impatient)
+            }
+            Some(line @ Line::Asked) => {
+                // Those who come while it waits are told as well.
+                line.crowd().known = Some(busy.clone());
                 return;
-            };
-            // Where nobody else is, nobody needs to know.
-            let crowd = line.crowd();
-            crowd.known = Some(busy.clone());
-            crowd.take(|waiting| waiting.impatient)
+            }
+            Some(Line::Held(_)) | None => return,
         };
         for waiting in impatient {
-            // Whoever is gone needs no answer.
-            let _ = waiting.tell.send(News::Busy(busy.clone()));
+            waiting.hear(News::Busy(busy.clone()));
         }
     }
 
     /// The key is held now: by a grant of the store, or by one that was handed over. The next one may
     /// ask for another slot.
     pub(crate) fn granted(mut self, hold: &Arc<Hold>, granted: Granted) {
-        if !std::mem::take(&mut self.armed) {
+        if !mem::take(&mut self.armed) {
             return;
         }
-        let refused = {
+        let refused: Vec<_> = {
             let mut lines = self.queue.lines();
-            let line = lines.entry(self.key).or_default();
-            line.asked = false;
-            line.hold(Arc::clone(hold));
-            if granted == Granted::AmongOthers {
-                line.crowd();
+            let Some(line) = lines.get_mut(&self.key) else {
+                return;
+            };
+            if matches!(line, Line::Asked) && granted == Granted::Alone {
+                *line = Line::Held(Arc::clone(hold));
+                return;
             }
-            if let Some(crowd) = &mut line.crowd {
-                crowd.known = None;
-                if granted != Granted::Handed {
-                    crowd.in_a_row = 0;
-                    crowd.among_others = granted == Granted::AmongOthers;
-                }
+            let crowd = line.crowd();
+            crowd.asked = false;
+            crowd.known = None;
+            crowd.hold(Arc::clone(hold));
+            if granted != Granted::Handed {
+                crowd.in_a_row = 0;
+                crowd.among_others = granted == Granted::AmongOthers;
             }
-            line.take_refused()
+            let refused = |crowd: &Crowd, waiting: &Waiting| {
+                waiting.impatient && !crowd.has_room(waiting.permits)
+            };
+            let refused = crowd.take(refused);
+            let told = |waiting: Waiting| Some((crowd.busy(waiting.permits)?, waiting));
+            refused.into_iter().filter_map(told).collect()
         };
-        for (waiting, busy) in refused {
-            // Whoever is gone needs no answer.
-            let _ = waiting.tell.send(News::Busy(busy));
+        for (busy, waiting) in refused {
+            waiting.hear(News::Busy(busy));
         }
         self.queue.turn(self.key);
     }
@@ -526,31 +539,28 @@ impl Head {
         if !self.armed {
             return;
         }
-        let waiting = {
-            let mut lines = self.queue.lines();
-            let crowd = lines
-                .get_mut(&self.key)
-                .and_then(|line| line.crowd.as_mut());
-            crowd.map(|crowd| std::mem::take(&mut crowd.waiting))
+        let waiting = match self.queue.lines().get_mut(&self.key) {
+            Some(Line::Crowd(crowd)) => mem::take(&mut crowd.waiting),
+            Some(Line::Asked | Line::Held(_)) | None => return,
         };
-        for waiting in waiting.unwrap_or_default().into_values() {
-            // Whoever is gone needs no answer.
-            let _ = waiting.tell.send(News::Down(error.clone()));
+        for waiting in waiting.into_values() {
+            waiting.hear(News::Down(error.clone()));
         }
     }
 
-    /// Lets the next of the line have a lease that this caller was handed and does not take. Where
-    /// that fails, somebody has to give the lease back before the head goes on.
-    pub(crate) fn pass_on(self, hold: &Arc<Hold>) -> bool {
-        if let Some(line) = self.queue.lines().get_mut(&self.key) {
-            line.asked = false;
-            line.held = Some(Arc::clone(hold));
+    /// Lets the next of the line have a lease that this caller was handed and does not take, and
+    /// be the head. Where nobody does, the lease has to be given back while this is the head.
+    pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
+        self.queue.take_back(self.key, hold);
+        if self.queue.hand_over(self.key, hold) {
+            self.armed = false;
+            return true;
         }
-        let passed = self.queue.hand_over(self.key, hold);
-        if !passed && let Some(line) = self.queue.lines().get_mut(&self.key) {
-            line.forget(hold);
+        if let Some(Line::Crowd(crowd)) = self.queue.lines().get_mut(&self.key) {
+            crowd.asked = true;
+            crowd.held.retain(|held| !Arc::ptr_eq(held, hold));
         }
-        passed
+        false
     }
 
     /// It was never taken: whoever made it sees to the line.
@@ -561,19 +571,17 @@ impl Head {
 
 impl Drop for Head {
     fn drop(&mut self) {
-        if !self.armed {
-            return;
+        if self.armed {
+            self.queue.step_down(self.key);
+            self.queue.turn(self.key);
         }
-        {
-            let mut lines = self.queue.lines();
-            if let Some(line) = lines.get_mut(&self.key) {
-                line.asked = false;
-                if let Some(crowd) = &mut line.crowd {
-                    crowd.known = None;
-                }
-            }
-        }
-        self.queue.turn(self.key);
+    }
+}
+
+impl Waiting {
+    fn hear(self, news: News) {
+        // Whoever is gone needs no answer.
+        let _ = self.tell.send(news);
     }
 }
 
@@ -600,12 +608,15 @@ impl Ticket {
     /// Waits no longer than for the first answer; who holds the key, where that is known already.
     pub(crate) fn hurry(&self) -> Option<Busy> {
         let mut lines = self.queue.lines();
-        let line = lines.get_mut(&self.key)?;
-        let permits = line.crowd().waiting.get(&self.number)?.permits;
-        let busy = line.busy(permits);
-        match &busy {
-            Some(_) => drop(line.crowd().waiting.remove(&self.number)),
-            None => line.crowd().waiting.get_mut(&self.number)?.impatient = true,
+        let Some(Line::Crowd(crowd)) = lines.get_mut(&self.key) else {
+            return None;
+        };
+        let permits = crowd.waiting.get(&self.number)?.permits;
+        let busy = crowd.busy(permits);
+        if busy.is_some() {
+            crowd.waiting.remove(&self.number);
+        } else {
+            crowd.waiting.get_mut(&self.number)?.impatient = true;
         }
         busy
     }
@@ -614,14 +625,10 @@ impl Ticket {
     pub(crate) fn unheard(&mut self) -> Option<News> {
         self.news.close();
         let unheard = self.news.try_recv().ok();
-        if unheard.is_none() {
-            let mut lines = self.queue.lines();
-            if let Some(crowd) = lines
-                .get_mut(&self.key)
-                .and_then(|line| line.crowd.as_mut())
-            {
-                crowd.waiting.remove(&self.number);
-            }
+        if unheard.is_none()
+            && let Some(Line::Crowd(crowd)) = self.queue.lines().get_mut(&self.key)
+        {
+            crowd.waiting.remove(&self.number);
         }
         unheard
     }

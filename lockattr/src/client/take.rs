@@ -134,9 +134,13 @@ impl Caller<'_> {
         };
         match news {
             News::Turn(head) => Ok(Turn::Head(head)),
-            News::Handed(head, from) if self.clock.now() < from.deadline() => {
+            News::Handed(head, from)
+                if self.clock.now() < from.deadline()
+                    && from.names.locks() == ask.names.locks() =>
+            {
                 Ok(Turn::Handed(head, from))
             }
+            // Too late, or by chance in the line of another key.
             News::Handed(head, from) => {
                 self.keeper.give_back(Return::of(from, false));
                 Ok(Turn::Head(head))
@@ -169,9 +173,8 @@ impl Caller<'_> {
     async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
         let keeper = self.keeper;
         let line = keeper.line_of(&ask.names);
-        let owner = ask.owner.clone();
         let ttl = ask.ttl();
-        let waits = !ask.wait.is_zero();
+        let waiter = (!ask.wait.is_zero()).then(|| ask.owner.clone());
         let mut asked = Asked::new(keeper, ask);
         let mut try_ = if keeper.queue.is_contended(line) {
             Try::Again
@@ -179,7 +182,7 @@ impl Caller<'_> {
             Try::First
         };
         // Before it is asked, so that no news is missed.
-        let mut ear = waits.then(|| keeper.store.ear(&owner));
+        let mut ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
         let mut pause = FIRST_PAUSE;
         let mut among_others = false;
         loop {

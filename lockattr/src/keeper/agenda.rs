@@ -1,5 +1,6 @@
 //! The keeper's table: what is held, and when each lease needs attention next.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,19 @@ struct Entry {
     /// Where it stands in the heap, if it does; of a free entry, the next free one.
     place: u32,
     generation: u32,
-    renewing: bool,
+}
+
+impl Entry {
+    fn is_renewing(&self) -> bool {
+        let hold = self.hold.as_ref();
+        hold.is_some_and(|hold| hold.renewing.load(Ordering::Relaxed))
+    }
+
+    fn set_renewing(&self, renewing: bool) {
+        if let Some(hold) = &self.hold {
+            hold.renewing.store(renewing, Ordering::Relaxed);
+        }
+    }
 }
 
 const NOWHERE: u32 = u32::MAX;
@@ -103,7 +116,7 @@ impl Agenda {
     pub(super) fn renewed(&self, slot: Slot, due: Instant) {
         let mut table = self.table();
         if let Some(entry) = table.entry(slot) {
-            entry.renewing = false;
+            entry.set_renewing(false);
             // A lease in the caller's time keeps its own.
             if entry.place != NOWHERE {
                 self.plan(&mut table, slot, due);
@@ -118,9 +131,9 @@ impl Agenda {
         loop {
             let changed = self.changed.notified();
             match self.table().entry(slot) {
-                Some(entry) if entry.renewing => {}
+                Some(entry) if entry.is_renewing() => {}
                 Some(entry) => {
-                    entry.renewing = true;
+                    entry.set_renewing(true);
                     return;
                 }
                 None => return,
@@ -174,8 +187,8 @@ impl Agenda {
             }
             let given_back = hold.is_given_back();
             if due < deadline && (given_back || hold.renews() && !hold.has_ended()) {
-                if !entry.renewing {
-                    entry.renewing = true;
+                if !entry.is_renewing() {
+                    entry.set_renewing(true);
                     batch.push((slot, hold));
                 }
             } else if due >= deadline {
@@ -247,7 +260,6 @@ impl Table {
             entry.hold = Some(hold);
             entry.place = NOWHERE;
             entry.generation = entry.generation.wrapping_add(1);
-            entry.renewing = false;
             return Slot {
                 index,
                 generation: entry.generation,
@@ -261,7 +273,6 @@ impl Table {
             due: 0,
             place: NOWHERE,
             generation: 0,
-            renewing: false,
         });
         Slot {
             index,
@@ -393,8 +404,7 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::hold::{Grant, Names, Terms};
-    use crate::stats::Counters;
+    use crate::hold::{Grant, Losses, Names, Terms};
 
     const TTL: Duration = Duration::from_secs(30);
 
@@ -404,6 +414,7 @@ mod tests {
             index: 0,
             owner: String::new(),
             clock: Clock::Real,
+            granted: sent,
             sent,
             terms: Terms {
                 ttl: TTL,
@@ -415,7 +426,11 @@ mod tests {
             },
             in_doubt: false,
         };
-        Arc::new(Hold::new(grant, Arc::<Counters>::default()))
+        let losses = Losses {
+            counters: Arc::default(),
+            tell: Box::new(|_| {}),
+        };
+        Arc::new(Hold::new(grant, Arc::new(losses)))
     }
 
     /// Each lease's first look, as the keeper has it.
@@ -504,7 +519,7 @@ mod tests {
             let (what, due) = (next() % 5, next() % 1_000);
             let some = known
                 .keys()
-                .nth(next() as usize % known.len().max(1))
+                .nth(usize::try_from(next()).unwrap() % known.len().max(1))
                 .copied();
             match (what, some) {
                 (0..=1, _) => {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use redis::{Cmd, Script, Value};
+use redis::{Cmd, RedisWrite, Script, ToRedisArgs, Value};
 
 use super::{
     Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
@@ -176,7 +176,10 @@ impl Redis {
         let released = self.release(release).await;
         // The keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
-        delete.arg(&[name, &self.counter(name), &self.queue(name)]);
+        delete
+            .arg(name)
+            .arg(self.counter(name))
+            .arg(self.queue(name));
         let _ = self.calls.ask(delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
@@ -321,11 +324,12 @@ impl Redis {
     }
 
     /// Who waits for a lock.
-    fn queue(&self, lock: &str) -> String {
-        [&self.prefix, "wait:{", lock, "}"].concat()
+    fn queue<'a>(&'a self, lock: &'a str) -> Queue<'a> {
+        let prefix = &self.prefix;
+        Queue { prefix, lock }
     }
 
-    fn queues(&self, names: &[String], want: Want) -> Vec<String> {
+    fn queues<'a>(&'a self, names: &'a [String], want: Want) -> Vec<Queue<'a>> {
         let locks = match want {
             Want::All => names,
             // The first slot is the lock.
@@ -502,18 +506,31 @@ impl Lua {
     }
 }
 
+/// The helper key of those who wait for a lock.
+struct Queue<'a> {
+    prefix: &'a str,
+    lock: &'a str,
+}
+
+impl ToRedisArgs for Queue<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        let Self { prefix, lock } = self;
+        out.write_arg_fmt(format_args!("{prefix}wait:{{{lock}}}"));
+    }
+}
+
 /// One script call, with what goes into it.
 struct Call<'a, S, F> {
     keys: &'a [S],
     /// Keys as well.
-    queues: &'a [String],
+    queues: &'a [Queue<'a>],
     args: F,
 }
 
-const NO_QUEUE: &[String] = &[];
+const NO_QUEUE: &[Queue<'static>] = &[];
 
 impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
-    fn new(keys: &'a [S], queues: &'a [String], args: F) -> Self {
+    fn new(keys: &'a [S], queues: &'a [Queue<'a>], args: F) -> Self {
         Self { keys, queues, args }
     }
 
@@ -526,18 +543,19 @@ impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {
-        let keys = || {
-            let queues = self.queues.iter().map(String::as_str);
-            self.keys.iter().map(AsRef::as_ref).chain(queues)
-        };
-        // Each key comes with an owner and a ttl, or one of both for all of them.
-        let names: usize = keys().map(str::len).sum();
+        // Each key comes with an owner and a ttl, or one of both for all of them, or a queue.
+        let names: usize = self.keys.iter().map(|key| key.as_ref().len()).sum();
+        let queues = self.queues.iter();
+        let queues: usize = queues.map(|of| of.prefix.len() + of.lock.len() + 8).sum();
         let count = self.keys.len() + self.queues.len();
-        let size = names + count * 96;
+        let size = names + queues + self.keys.len() * 96;
         let mut command = Cmd::with_capacity(6 + 3 * count, script.len() + size + 32);
         command.arg(verb).arg(script).arg(count);
-        for key in keys() {
-            command.arg(key);
+        for key in self.keys {
+            command.arg(key.as_ref());
+        }
+        for queue in self.queues {
+            command.arg(queue);
         }
         (self.args)(&mut command);
         command
