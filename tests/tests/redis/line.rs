@@ -483,3 +483,106 @@ async fn shutting_down_ends_the_line_of_a_key_that_this_process_holds() {
     assert_eq!(server.size(), 0);
     drop(lease);
 }
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+/// One client, callers of several runtimes: the head of the line may go with its own.
+#[test]
+fn callers_of_a_runtime_that_ends_leave_the_line_to_those_of_another() {
+    let lasting = runtime();
+    let server = Server::start();
+    let (locks, other) = lasting.block_on(async { (client(&server).await, client(&server).await) });
+    for of_this_client in [true, false] {
+        let holder = if of_this_client { &locks } else { &other };
+        let ending = runtime();
+        let lease = lasting.block_on(holder.lock("sync:42").acquire()).unwrap();
+        ending.block_on(async {
+            for _ in 0..3 {
+                tokio::spawn(stands(&locks, PATIENT).await);
+            }
+            if !of_this_client {
+                wait::until("they stand in line", || server.waiters("lock:sync:42") == 1).await;
+            }
+        });
+        let last = lasting.spawn(lasting.block_on(stands(&locks, PATIENT)));
+        drop(ending);
+        lasting.block_on(async {
+            nap(50).await;
+            lease.release().await.unwrap();
+            let start = Instant::now();
+            last.await.unwrap().unwrap().release().await.unwrap();
+            assert!(start.elapsed() < SECOND, "{:?}", start.elapsed());
+            wait::within("nothing is left", SECOND, || server.size() == 0).await;
+        });
+    }
+}
+
+/// A caller whose thread is blocked when its turn comes costs the others its ttl, and runs on no lease
+/// that is over.
+#[test]
+fn a_caller_whose_runtime_is_blocked_does_not_run_on_what_it_was_given_long_ago() {
+    for of_this_client in [true, false] {
+        let server = Server::start();
+        let record = Record::new();
+        let scribe = Scribe::new(record.pen());
+        let terms = Terms {
+            ttl: SECOND,
+            length: Duration::from_millis(300),
+            ..Terms::of("42")
+        };
+        let (blocked, lasting) = (runtime(), runtime());
+        let (locks, other) =
+            lasting.block_on(async { (client(&server).await, client(&server).await) });
+        let holder = if of_this_client { &locks } else { &other };
+        let request = holder.lock("turns:42").ttl(SECOND);
+        let lease = lasting.block_on(request.acquire()).unwrap();
+        std::thread::scope(|scope| {
+            let (standing, stands) = std::sync::mpsc::channel();
+            let (locks, scribe, terms, server) = (&locks, &scribe, &terms, &server);
+            let first = scope.spawn(move || {
+                blocked.block_on(async {
+                    let mut call = Box::pin(scribe.turn(locks, terms, "blocked"));
+                    assert!(polled(call.as_mut(), 1).await.is_none());
+                    if !of_this_client {
+                        let stands = async {
+                            let in_line = || server.waiters("lock:turns:42") == 1;
+                            wait::until("it stands in line", in_line).await;
+                            // Its own reply has to be read as well.
+                            nap(100).await;
+                        };
+                        tokio::select! {
+                            _ = call.as_mut() => unreachable!("somebody holds the key"),
+                            () = stands => {}
+                        }
+                    }
+                    standing.send(()).unwrap();
+                    std::thread::sleep(3 * SECOND);
+                    call.await
+                })
+            });
+            stands.recv().unwrap();
+            lasting.block_on(async {
+                nap(50).await;
+                lease.release().await.unwrap();
+                let start = Instant::now();
+                scribe.turn(&other, terms, "next").await.unwrap();
+                let took = start.elapsed();
+                assert!(took < 2 * SECOND + SLACK, "{took:?}");
+                // Again, at the time when the first comes to.
+                for _ in 0..4 {
+                    scribe.turn(&other, terms, "next").await.unwrap();
+                }
+            });
+            first.join().unwrap().unwrap();
+        });
+        let rules = Rules {
+            ttl: SECOND,
+            longest_call: 20 * SECOND,
+        };
+        judge(&record.entries(), rules).assert_clean();
+        wait::block_until("nothing is left", || server.size() == 0);
+    }
+}

@@ -122,8 +122,23 @@ impl<'a> Callers<'a> {
     }
 
     /// One more caller, the first of its client, which stands in line on the server when this
-    /// returns.
+    /// returns, and would hear if it were given the key.
     pub(crate) async fn arrive(&mut self, locks: &Client) {
+        self.arrive_deaf(locks).await;
+        let heard = |entry: &String| {
+            let channel = entry.rsplit(' ').next().unwrap_or_default();
+            let count: (String, u64) = self.server.words(&["PUBSUB", "NUMSUB", channel]).unwrap();
+            count.1 > 0
+        };
+        wait::until("they all listen", || {
+            let line = format!("ZRANGE lock:wait:{{lock:{}}} 0 -1", self.key);
+            self.server.ask::<Vec<String>>(&line).iter().all(heard)
+        })
+        .await;
+    }
+
+    /// The same for one that may not hear.
+    pub(crate) async fn arrive_deaf(&mut self, locks: &Client) {
         let before = self.in_line();
         self.call(locks, Duration::from_secs(60));
         wait::until("it stands in line", || self.in_line() > before).await;

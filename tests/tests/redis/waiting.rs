@@ -3,6 +3,7 @@
 //! Each client stands for a process, as far as the store can see; where a process has to die, it is
 //! a real one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -72,15 +73,22 @@ async fn cost_of_a_section(clients: usize) -> f64 {
     let mut monitor = server.monitor();
     let before = so_far();
     wait::until("two hundred sections", || so_far() >= before + 200).await;
-    let steps = monitor.seen().iter().filter(|seen| seen.is_step()).count();
-    let done = so_far() - before;
+    // Each section has an owner of its own, who asks for the key, waits, and gives it back.
+    let mut steps: BTreeMap<String, u32> = BTreeMap::new();
+    for seen in monitor.seen().iter().filter(|seen| seen.is_step()) {
+        let owner = seen.words.iter().find(|word| word.get(32..33) == Some("@"));
+        *steps.entry(owner.unwrap().clone()).or_default() += 1;
+    }
     stop.store(true, Ordering::SeqCst);
     for task in tasks {
         task.await.unwrap();
     }
     wait::until("nothing is left", || server.size() == 0).await;
-    let number = |count: usize| f64::from(u32::try_from(count).unwrap());
-    number(steps) / number(done)
+    // Those of whom only the beginning or the end was seen do not count.
+    steps.retain(|_, steps| *steps > 1);
+    assert!(steps.len() > 100, "{steps:?}");
+    let owners = f64::from(u32::try_from(steps.len()).unwrap());
+    f64::from(steps.values().sum::<u32>()) / owners
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,6 +113,7 @@ async fn waiters_that_were_killed_are_passed_over_in_the_same_release() {
         dead.push(Worker::start("hold", &server.url(), &record, &words));
         wait::until("it stands in line", || callers.in_line() == count).await;
     }
+    // They listen as well.
     callers.arrive(&client(&server).await).await;
     for worker in &mut dead {
         worker.kill();
@@ -341,13 +350,40 @@ fn fifty_tasks_in_two_processes_that_come_back_at_once_have_equal_turns() {
     wait::block_until("nothing is left", || server.size() == 0);
 }
 
+/// The lease of a holder that died is over, and nobody was told: those who have waited for that come
+/// before one who comes just then and knows that others want the key.
+#[tokio::test]
+async fn a_newcomer_does_not_pass_those_who_wait_for_a_lease_to_end() {
+    let server = Server::start();
+    let newcomer = client(&server).await;
+    for waits in [false, true] {
+        let _: () = server.ask("SET lock:sync:42 somebody PX 30000");
+        let told = newcomer.lock("sync:42").acquire().await;
+        assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+        let mut callers = Callers::new(&server, "sync:42");
+        for _ in 0..3 {
+            callers.arrive(&client(&server).await).await;
+        }
+        let _: usize = server.ask("DEL lock:sync:42");
+        callers.call(&newcomer, if waits { PATIENT } else { Duration::ZERO });
+        if waits {
+            assert_eq!(callers.within(LOOK, 4).await, [0, 1, 2, 3]);
+        } else {
+            assert_eq!(callers.within(LOOK, 3).await, [0, 1, 2]);
+            let told = callers.calls.pop().unwrap().await.unwrap();
+            assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+        }
+        wait::until("all is given back", || server.size() == 0).await;
+    }
+}
+
 /// A holder that is told of at once cannot be missed, also by one that came late to the line.
 #[tokio::test]
 async fn a_caller_that_comes_while_the_key_is_given_back_is_not_forgotten() {
     let (server, locks) = pair().await;
     let other = client(&server).await;
-    let start = Instant::now();
     for round in 0..100 {
+        let start = Instant::now();
         let lease = locks.lock("sync:42").acquire().await.unwrap();
         let release = async {
             for _ in 0..round % 25 {
@@ -358,8 +394,8 @@ async fn a_caller_that_comes_while_the_key_is_given_back_is_not_forgotten() {
         let request = other.lock("sync:42").wait(PATIENT);
         let ((), next) = tokio::join!(release, request.acquire());
         next.unwrap().release().await.unwrap();
+        // A lost wake-up would cost half a second at least.
+        assert!(start.elapsed() < LOOK * 9 / 20, "{:?}", start.elapsed());
     }
-    // One lost wake-up would cost up to a second each.
-    assert!(start.elapsed() < LOOK + SLACK, "{:?}", start.elapsed());
     assert_eq!(server.size(), 0);
 }
