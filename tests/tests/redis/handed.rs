@@ -24,7 +24,8 @@ async fn a_lease_whose_news_came_late_is_not_relied_on_for_too_long() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let far = Client::connect(proxy.url()).await.unwrap();
-    let late = Treatment::Delay(Duration::from_millis(400));
+    // Not so late that the connection is taken for dead.
+    let late = Treatment::Delay(Duration::from_millis(250));
     for (asking, waking) in [
         (Treatment::Pass, Treatment::Pass),
         (Treatment::Pass, late),

@@ -350,6 +350,33 @@ fn fifty_tasks_in_two_processes_that_come_back_at_once_have_equal_turns() {
     wait::block_until("nothing is left", || server.size() == 0);
 }
 
+/// The lease of a holder that died is over, and nobody was told: those who have waited for that come
+/// before one who comes just then and knows that others want the key.
+#[tokio::test]
+async fn a_newcomer_does_not_pass_those_who_wait_for_a_lease_to_end() {
+    let server = Server::start();
+    let newcomer = client(&server).await;
+    for waits in [false, true] {
+        let _: () = server.ask("SET lock:sync:42 somebody PX 30000");
+        let told = newcomer.lock("sync:42").acquire().await;
+        assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+        let mut callers = Callers::new(&server, "sync:42");
+        for _ in 0..3 {
+            callers.arrive(&client(&server).await).await;
+        }
+        let _: usize = server.ask("DEL lock:sync:42");
+        callers.call(&newcomer, if waits { PATIENT } else { Duration::ZERO });
+        if waits {
+            assert_eq!(callers.within(LOOK, 4).await, [0, 1, 2, 3]);
+        } else {
+            assert_eq!(callers.within(LOOK, 3).await, [0, 1, 2]);
+            let told = callers.calls.pop().unwrap().await.unwrap();
+            assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+        }
+        wait::until("all is given back", || server.size() == 0).await;
+    }
+}
+
 /// A holder that is told of at once cannot be missed, also by one that came late to the line.
 #[tokio::test]
 async fn a_caller_that_comes_while_the_key_is_given_back_is_not_forgotten() {
