@@ -3,6 +3,7 @@
 mod arena;
 mod child;
 mod crates;
+mod load;
 mod number;
 mod peers;
 mod report;
@@ -48,7 +49,9 @@ fn main() -> ExitCode {
             continue;
         }
         let start = Instant::now();
+        let busy = load::remark();
         let mut section = measure(effort);
+        section.remarks.extend(busy);
         section.command = format!(
             "{USAGE} {name}{}",
             if effort.quick { " --quick" } else { "" }

@@ -20,10 +20,14 @@ impl Spread {
 
     /// `27.9 µs (27.1–29.0)`.
     pub fn time(self) -> String {
-        let unit = unit(self.median);
+        if unit(self.min) != unit(self.max) {
+            let [median, min, max] = [self.median, self.min, self.max].map(time);
+            return format!("{median} ({min}–{max})");
+        }
+        let (scale, unit) = unit(self.median);
         let [median, min, max] =
-            [self.median, self.min, self.max].map(|seconds| digits(seconds * unit.0));
-        format!("{median} {} ({min}–{max})", unit.1)
+            [self.median, self.min, self.max].map(|seconds| digits(seconds * scale));
+        format!("{median} {unit} ({min}–{max})")
     }
 
     /// The same for a number without a unit.

@@ -5,6 +5,8 @@
 //! `peers/` speak the same.
 
 use std::io::{BufRead, Write, stdin, stdout};
+use std::process::exit;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
@@ -20,6 +22,9 @@ mod ping;
 mod probe;
 mod refused;
 mod throughput;
+
+/// A run that hangs ends after this long, and is told as failed.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The ttl of every lease that no table says otherwise about.
 const TTL: Duration = Duration::from_secs(30);
@@ -39,6 +44,10 @@ impl Words {
 
 /// Plays a role. All run on one thread, as the measured times are of one core.
 pub fn play(words: &Words) {
+    thread::spawn(|| {
+        thread::sleep(PATIENCE);
+        exit(1);
+    });
     let runtime = Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let (role, id, url) = (words.text(0), words.text(1), words.text(2));

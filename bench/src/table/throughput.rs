@@ -39,7 +39,7 @@ pub(super) fn measure(effort: Effort) -> Section {
         };
         let raw = of(RAW.id);
         let mut table = Table::new(
-            &format!("{} tasks:", number::digits(f64::from(tasks))),
+            &format!("{tasks} tasks:"),
             &["library", "pairs a second", "× raw"],
         );
         for (subject, rates) in subjects.iter().zip(&rates) {
