@@ -42,15 +42,23 @@ class Locks:
         await lock.release()
 
 
-async def pair(url, pairs):
+async def repeat(milliseconds, batch, once):
+    start = time.perf_counter()
+    times = 0
+    while time.perf_counter() - start < int(milliseconds) / 1000:
+        for _ in range(batch):
+            await once()
+        times += batch
+    say("time", (time.perf_counter() - start) / max(times, 1))
+    say("times", times)
+
+
+async def pair(url, milliseconds):
     locks = Locks(url)
     for _ in range(200):
         await locks.pair("pair")
     ready()
-    start = time.perf_counter()
-    for _ in range(int(pairs)):
-        await locks.pair("pair")
-    say("time", (time.perf_counter() - start) / int(pairs))
+    await repeat(milliseconds, 20, lambda: locks.pair("pair"))
 
 
 async def throughput(url, tasks, milliseconds):
@@ -121,31 +129,28 @@ async def line(url, key, clients, tasks, body, pace, path):
         say(*finding)
 
 
-async def storm(url, key, tasks, storms):
+async def storm(url, key, milliseconds, tasks):
     locks = Locks(url)
-    tasks, storms = int(tasks), int(storms)
 
     async def run():
-        held = await asyncio.gather(*(locks.attempt(key) for _ in range(tasks)))
+        held = await asyncio.gather(*(locks.attempt(key) for _ in range(int(tasks))))
         assert not any(held), "it is held"
 
     await run()
     ready()
-    start = time.perf_counter()
-    for _ in range(storms):
-        await run()
-    say("time", (time.perf_counter() - start) / (tasks * storms))
+    await repeat(milliseconds, 1, run)
 
 
-async def own(url, key, tries):
+async def own(url, key, milliseconds):
     locks = Locks(url)
-    held = await locks.attempt(key)
-    assert held and not await locks.attempt(key)
+    assert await locks.attempt(key), "a free key"
+
+    async def refused():
+        assert not await locks.attempt(key), "it is held"
+
+    await refused()
     ready()
-    start = time.perf_counter()
-    for _ in range(int(tries)):
-        assert not await locks.attempt(key)
-    say("time", (time.perf_counter() - start) / max(int(tries), 1))
+    await repeat(milliseconds, 50, refused)
 
 
 async def probe(url):

@@ -46,13 +46,22 @@ class Locks {
   }
 }
 
-async function pair(url, pairs) {
+async function repeat(milliseconds, batch, once) {
+  const start = now();
+  let times = 0;
+  while (seconds(start) < milliseconds / 1000) {
+    for (let i = 0; i < batch; i++) await once();
+    times += batch;
+  }
+  say('time', seconds(start) / Math.max(times, 1));
+  say('times', times);
+}
+
+async function pair(url, milliseconds) {
   const locks = new Locks(url);
   for (let i = 0; i < 200; i++) await locks.pair('pair');
   await ready();
-  const start = now();
-  for (let i = 0; i < pairs; i++) await locks.pair('pair');
-  say('time', seconds(start) / pairs);
+  await repeat(milliseconds, 20, () => locks.pair('pair'));
 }
 
 async function throughput(url, tasks, milliseconds) {
@@ -121,7 +130,7 @@ async function line(url, key, clients, tasks, body, pace, path) {
   for (const finding of findings) say(...finding);
 }
 
-async function storm(url, key, tasks, storms) {
+async function storm(url, key, milliseconds, tasks) {
   const locks = new Locks(url);
   const run = async () => {
     const held = await Promise.all(Array.from({ length: tasks }, () => locks.attempt(key)));
@@ -129,18 +138,18 @@ async function storm(url, key, tasks, storms) {
   };
   await run();
   await ready();
-  const start = now();
-  for (let i = 0; i < storms; i++) await run();
-  say('time', seconds(start) / (tasks * storms));
+  await repeat(milliseconds, 1, run);
 }
 
-async function own(url, key, tries) {
+async function own(url, key, milliseconds) {
   const locks = new Locks(url);
-  if (!(await locks.attempt(key)) || (await locks.attempt(key))) throw new Error('it is held');
+  const refused = async () => {
+    if (await locks.attempt(key)) throw new Error('it is held');
+  };
+  if (!(await locks.attempt(key))) throw new Error('a free key');
+  await refused();
   await ready();
-  const start = now();
-  for (let i = 0; i < tries; i++) await locks.attempt(key);
-  say('time', seconds(start) / Math.max(tries, 1));
+  await repeat(milliseconds, 50, refused);
 }
 
 async function probe(url) {

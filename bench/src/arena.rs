@@ -18,11 +18,6 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub const NONE: Self = Self {
-        sent: 0.0,
-        by_scripts: 0.0,
-    };
-
     /// The same for each of a number of things.
     pub fn per(self, things: f64) -> Self {
         Self {

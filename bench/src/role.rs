@@ -7,7 +7,7 @@
 use std::io::{BufRead, Write, stdin, stdout};
 use std::process::exit;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 
@@ -81,6 +81,22 @@ fn say(line: &str) {
     let mut out = stdout().lock();
     writeln!(out, "{line}").expect("somebody who reads");
     out.flush().expect("somebody who reads");
+}
+
+/// Does something again and again for so many milliseconds, in batches between looks at the clock;
+/// tells how often and how long each took.
+async fn repeat(milliseconds: u64, batch: u64, mut once: impl AsyncFnMut()) {
+    let length = Duration::from_millis(milliseconds);
+    let start = Instant::now();
+    let mut times = 0;
+    while start.elapsed() < length {
+        for _ in 0..batch {
+            once().await;
+        }
+        times += batch;
+    }
+    tell("time", start.elapsed().as_secs_f64() / times as f64);
+    tell("times", times as f64);
 }
 
 /// A finding.

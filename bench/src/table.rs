@@ -73,7 +73,7 @@ impl Play<'_> {
         child.finish()
     }
 
-    /// Once more, while commands are counted instead of time taken.
+    /// Once more, while commands are counted instead of time taken: those of each time.
     fn counted(&self, subject: Subject) -> Option<Asked> {
         self.arena.clear();
         let mut count = self.arena.count();
@@ -81,8 +81,8 @@ impl Play<'_> {
         let mut child = Child::start(subject, self.role, &url, &self.words, self.cores)?;
         count.asked();
         child.go("");
-        child.finish()?;
-        Some(count.asked())
+        let times = child.finish()?.one("times");
+        Some(count.asked().per(times))
     }
 
     /// In rounds that alternate; the numbers of one name, for each library.

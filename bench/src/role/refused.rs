@@ -1,27 +1,21 @@
 //! Tries for a key that is held.
 
-use std::time::Instant;
+use std::mem;
 
 use tokio::task::JoinSet;
 
-use super::{TTL, Words, hear, ready, say, tell};
+use super::{TTL, Words, ready, repeat};
 use crate::subject::Locks;
 
-/// By another process: a number of tasks at once, again and again.
+/// By another process: a number of tasks at once, again and again; what is told is of each storm.
 ///
-/// Words: the key, the number of tasks, the number of storms.
+/// Words: the key, the milliseconds, the number of tasks.
 pub(super) async fn storm<L: Locks>(url: &str, words: &Words) {
-    let key = words.text(3).to_owned();
-    let (tasks, storms) = (words.number(4), words.number(5));
+    let (key, tasks) = (words.text(3), words.number(5));
     let locks = L::connect(url, TTL).await;
-    run(&locks, &key, tasks).await;
+    run(&locks, key, tasks).await;
     ready();
-    let start = Instant::now();
-    for _ in 0..storms {
-        run(&locks, &key, tasks).await;
-    }
-    let tries = tasks * storms;
-    tell("time", start.elapsed().as_secs_f64() / tries as f64);
+    repeat(words.number(4), 1, async || run(&locks, key, tasks).await).await;
 }
 
 async fn run<L: Locks>(locks: &L, key: &str, tasks: u64) {
@@ -36,20 +30,15 @@ async fn run<L: Locks>(locks: &L, key: &str, tasks: u64) {
 
 /// By this process, one after another.
 ///
-/// Words: the key, the number of tries.
+/// Words: the key, the milliseconds.
 pub(super) async fn own<L: Locks>(url: &str, words: &Words) {
-    let (key, tries) = (words.text(3), words.number(4));
+    let key = words.text(3);
     let locks = L::connect(url, TTL).await;
     let held = locks.attempt(key).await.expect("a free key");
-    assert!(locks.attempt(key).await.is_none());
+    let refused = async || assert!(locks.attempt(key).await.is_none(), "it is held");
+    refused().await;
     ready();
-    let start = Instant::now();
-    for _ in 0..tries {
-        assert!(locks.attempt(key).await.is_none());
-    }
-    tell("time", start.elapsed().as_secs_f64() / tries as f64);
-    // The release is no try, so it comes when the commands were counted.
-    say("done");
-    hear();
-    drop(held);
+    repeat(words.number(4), 50, refused).await;
+    // A release is no try, and would be counted: the process ends here.
+    mem::forget(held);
 }

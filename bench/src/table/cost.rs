@@ -8,9 +8,6 @@ use crate::peers;
 use crate::report::{Section, Table};
 use crate::subject::{ATTRIBUTE, LOCKATTR, RAW, all};
 
-/// So many pairs are counted.
-const COUNTED: u64 = 500;
-
 pub(super) fn measure(effort: Effort) -> Section {
     let mut section = Section::new(
         "Acquire and release",
@@ -21,14 +18,13 @@ pub(super) fn measure(effort: Effort) -> Section {
     let arena = Arena::on(FIRST);
     let (subjects, absent) = peers::present(&all());
     section.remarks = absent;
-    let play = |pairs: u64| Play {
+    let play = Play {
         arena: &arena,
         role: "pair",
-        words: words(&[&pairs]),
+        words: words(&[&effort.pick(300, 150)]),
         cores: FIRST,
     };
-    let pairs = effort.pick(8_000, 3_000);
-    let times = play(pairs).rounds(&subjects, effort.rounds(), "time");
+    let times = play.rounds(&subjects, effort.rounds(), "time");
     let at = |id| subjects.iter().position(|subject| subject.id == id);
     let of = |id| at(id).map_or(&[][..], |at| &times[at]);
     let raw = of(RAW.id);
@@ -43,9 +39,8 @@ pub(super) fn measure(effort: Effort) -> Section {
         ],
     );
     for (subject, times) in subjects.iter().zip(&times) {
-        let counted = play(COUNTED).counted(*subject);
-        let per_pair = counted.map(|counted| counted.per(COUNTED as f64));
-        let [sent, by_scripts] = asked(per_pair);
+        let counted = play.counted(*subject);
+        let [sent, by_scripts] = asked(counted);
         table.row(vec![
             label(*subject),
             cell(Spread::of(times), Spread::time),
@@ -54,7 +49,7 @@ pub(super) fn measure(effort: Effort) -> Section {
             by_scripts,
         ]);
         if subject.id == LOCKATTR.id {
-            let sent = per_pair.map(|asked| asked.sent);
+            let sent = counted.map(|asked| asked.sent);
             section.aim("2 commands", at_most(sent, 2.0, "by hand"));
         }
     }

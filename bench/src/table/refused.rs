@@ -1,7 +1,7 @@
 //! Tries for a key that is held.
 
-use super::{Effort, Play, asked, cell, label, ratio, words};
-use crate::arena::{Arena, Asked};
+use super::{Effort, Play, alternate, asked, cell, label, ratio, words};
+use crate::arena::{Arena, Asked, Count};
 use crate::child::{Child, FIRST};
 use crate::number::{self, Spread};
 use crate::peers;
@@ -21,14 +21,10 @@ pub(super) fn measure(effort: Effort) -> Section {
     let arena = Arena::on(FIRST);
     let (subjects, absent) = peers::present(&LOCKS);
     section.remarks = absent;
-    let storms = effort.pick(10, 4);
-    let mut times = vec![Vec::new(); subjects.len()];
-    for round in 0..effort.rounds() {
-        for step in 0..subjects.len() {
-            let at = (round + step) % subjects.len();
-            times[at].extend(storm(subjects[at], &arena, storms).map(|found| found.0));
-        }
-    }
+    let length = effort.pick(300, 100);
+    let times = alternate(&subjects, effort.rounds(), |subject| {
+        storm(subject, &arena, length, None).map(|found| found.0)
+    });
     let columns = [
         "library",
         "time per try",
@@ -43,7 +39,8 @@ pub(super) fn measure(effort: Effort) -> Section {
     };
     let raw = of(&times, RAW.id);
     for (subject, times) in subjects.iter().zip(&times) {
-        let counted = storm(*subject, &arena, 1).map(|found| found.1);
+        let count = Some(arena.count());
+        let counted = storm(*subject, &arena, length, count).and_then(|found| found.1);
         let [sent, by_scripts] = asked(counted);
         table.row(vec![
             label(*subject),
@@ -60,20 +57,17 @@ pub(super) fn measure(effort: Effort) -> Section {
     }
     section.tables.push(table);
 
-    let own = |tries: u64| Play {
+    let own = Play {
         arena: &arena,
         role: "own",
-        words: words(&[&KEY, &tries]),
+        words: words(&[&KEY, &length]),
         cores: FIRST,
     };
-    let tries = effort.pick(5_000, 2_000);
-    let times = own(tries).rounds(&subjects, effort.rounds(), "time");
+    let times = own.rounds(&subjects, effort.rounds(), "time");
     let raw = of(&times, RAW.id);
     let mut table = Table::new("Held by this process:", &columns);
     for (subject, times) in subjects.iter().zip(&times) {
-        const COUNTED: u64 = 500;
-        let counted = own(COUNTED).counted(*subject);
-        let counted = counted.map(|asked| asked.per(COUNTED as f64));
+        let counted = own.counted(*subject);
         let [sent, by_scripts] = asked(counted);
         let time = Spread::of(times);
         table.row(vec![
@@ -95,19 +89,25 @@ pub(super) fn measure(effort: Effort) -> Section {
     section
 }
 
-/// Time per try, and commands per try, which another client of the library refuses.
-fn storm(subject: Subject, arena: &Arena, storms: u64) -> Option<(f64, Asked)> {
+/// Time per try, and commands per try where they are counted, which another process refuses.
+fn storm(
+    subject: Subject,
+    arena: &Arena,
+    length: u64,
+    count: Option<Count>,
+) -> Option<(f64, Option<Asked>)> {
     arena.clear();
     let url = arena.url();
     let _holder = Child::start(subject, "own", &url, &words(&[&KEY, &0]), FIRST)?;
-    let mut count = (storms == 1).then(|| arena.count());
-    let words = words(&[&KEY, &STORM, &storms]);
+    let words = words(&[&KEY, &length, &STORM]);
     let mut child = Child::start(subject, "storm", &url, &words, FIRST)?;
+    let mut count = count;
     if let Some(count) = &mut count {
         count.asked();
     }
     child.go("");
-    let time = child.finish()?.one("time");
-    let asked = count.map_or(Asked::NONE, |mut count| count.asked());
-    Some((time, asked.per((STORM * storms) as f64)))
+    let findings = child.finish()?;
+    let tries = findings.one("times") * STORM as f64;
+    let asked = count.map(|mut count| count.asked().per(tries));
+    Some((findings.one("time") / STORM as f64, asked))
 }
