@@ -1,0 +1,121 @@
+//! What a child process does, and how it talks with the program that started it.
+//!
+//! A role connects, says `ready`, waits for a line that begins with `go`, does its work, says what it
+//! found in lines of a name and numbers, says `done`, and ends when its input closes. Scripts in
+//! `peers/` speak the same.
+
+use std::io::{BufRead, Write, stdin, stdout};
+use std::process::exit;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+
+use crate::subject::{with_calls, with_locks};
+
+mod calls;
+mod hold;
+mod line;
+mod lost;
+mod pair;
+mod ping;
+mod probe;
+mod refused;
+mod throughput;
+
+/// A run that hangs ends after this long, and is told as failed.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// The ttl of every lease that no table says otherwise about.
+const TTL: Duration = Duration::from_secs(30);
+
+/// The words after `--role`: the role, a library's id, the server's URL, and what the role takes.
+pub struct Words(pub Vec<String>);
+
+impl Words {
+    fn text(&self, at: usize) -> &str {
+        &self.0[at]
+    }
+
+    fn number(&self, at: usize) -> u64 {
+        self.text(at).parse().expect("a number")
+    }
+}
+
+/// Plays a role. All run on one thread, as the measured times are of one core.
+pub fn play(words: &Words) {
+    thread::spawn(|| {
+        thread::sleep(PATIENCE);
+        exit(1);
+    });
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let (role, id, url) = (words.text(0), words.text(1), words.text(2));
+    runtime.block_on(async {
+        match role {
+            "pair" => with_calls!(id, L => pair::play::<L>(url, words).await),
+            "throughput" => with_calls!(id, L => throughput::play::<L>(url, words).await),
+            "calls" => with_calls!(id, L => calls::play::<L>(url, words).await),
+            "lost" => with_calls!(id, L => lost::play::<L>(url, words).await),
+            "line" => with_locks!(id, L => line::play::<L>(url, words).await),
+            "storm" => with_locks!(id, L => refused::storm::<L>(url, words).await),
+            "own" => with_locks!(id, L => refused::own::<L>(url, words).await),
+            "hold" => with_locks!(id, L => hold::play::<L>(url, words).await),
+            "probe" => with_locks!(id, L => probe::play::<L>(url).await),
+            "attribute-probe" => probe::attribute(id, url).await,
+            "ping" => ping::play(url, words).await,
+            other => panic!("no role is called {other}"),
+        }
+    });
+    say("done");
+    hear();
+}
+
+/// Tells that everything is connected and warm, and waits for the start.
+fn ready() -> String {
+    say("ready");
+    hear()
+}
+
+fn say(line: &str) {
+    let mut out = stdout().lock();
+    writeln!(out, "{line}").expect("somebody who reads");
+    out.flush().expect("somebody who reads");
+}
+
+/// Does something again and again for so many milliseconds, in batches between looks at the clock;
+/// tells how often and how long each took.
+async fn repeat(milliseconds: u64, batch: u64, mut once: impl AsyncFnMut()) {
+    let length = Duration::from_millis(milliseconds);
+    let start = Instant::now();
+    let mut times = 0;
+    while start.elapsed() < length {
+        for _ in 0..batch {
+            once().await;
+        }
+        times += batch;
+    }
+    tell("time", start.elapsed().as_secs_f64() / times as f64);
+    tell("times", times as f64);
+}
+
+/// A finding.
+fn tell(name: &str, value: f64) {
+    say(&format!("{name} {value}"));
+}
+
+/// A line, or nothing at the end of the input.
+fn hear() -> String {
+    let mut line = String::new();
+    stdin().lock().read_line(&mut line).expect("an input");
+    line.trim().to_owned()
+}
+
+/// This process's memory, in bytes.
+fn memory() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a proc file system");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes: f64 = kilobytes.and_then(|text| text.parse().ok()).expect("kB");
+    kilobytes * 1024.0
+}

@@ -1,0 +1,45 @@
+//! A long row of short calls by 64 tasks, each on a key that was not seen before.
+//!
+//! Words: the number of calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tokio::task::JoinSet;
+
+use super::{TTL, Words, memory, ready, tell};
+use crate::subject::Calls;
+
+const TASKS: usize = 64;
+
+pub(super) async fn play<L: Calls>(url: &str, words: &Words) {
+    let calls = words.number(3);
+    let locks = L::connect(url, TTL).await;
+    // What is allocated once is there after a few thousand.
+    let next = Arc::new(AtomicU64::new(0));
+    run(&locks, &next, calls / 100).await;
+    ready();
+    let start = Instant::now();
+    tell("before", memory());
+    run(&locks, &next, calls / 2).await;
+    tell("middle", memory());
+    run(&locks, &next, calls).await;
+    tell("after", memory());
+    tell("time", start.elapsed().as_secs_f64());
+}
+
+/// Calls until so many were made since the start.
+async fn run<L: Calls>(locks: &L, next: &Arc<AtomicU64>, until: u64) {
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        let (locks, next) = (locks.clone(), Arc::clone(next));
+        tasks.spawn(async move {
+            while next.load(Ordering::Relaxed) < until {
+                let call = next.fetch_add(1, Ordering::Relaxed);
+                locks.pair(&format!("call-{call}")).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+}

@@ -1,0 +1,74 @@
+//! `dist_lock`: a connection for each command, and a `DEL` of whatever is there as the release.
+
+use std::time::Duration;
+
+use dist_lock::core::{DistLock as Lock, LockConfig};
+use dist_lock::error::LockResult;
+use dist_lock::provider::RedisDriver;
+use redis_023::Client;
+
+use super::{Calls, Kept, Locks, poll};
+
+#[derive(Clone)]
+pub struct DistLock {
+    /// Its locks borrow the client.
+    client: &'static Client,
+    ttl: i64,
+}
+
+/// Whether the body of its attribute ran. The name of its lock is that of a variable.
+pub async fn body_ran(client: &'static Client) -> bool {
+    let mut ran = false;
+    guarded(client, &mut ran).await.expect("a server");
+    ran
+}
+
+/// The key under which [`body_ran`] locks.
+pub const ATTRIBUTE_KEY: &str = "dist_lock:guarded_by_attribute";
+
+#[dist_lock::dist_lock(name = "guarded_by_attribute", at_most = "10s", transport(client))]
+async fn guarded(client: &'static Client, ran: &mut bool) -> LockResult<()> {
+    *ran = true;
+    Ok(())
+}
+
+pub fn client(url: &str) -> &'static Client {
+    Box::leak(Box::new(Client::open(url).expect("a URL")))
+}
+
+impl Calls for DistLock {
+    async fn connect(url: &str, ttl: Duration) -> Self {
+        Self {
+            client: client(url),
+            ttl: ttl.as_millis() as i64,
+        }
+    }
+
+    async fn pair(&self, key: &str) {
+        let held = self.attempt(key).await.expect("a free key");
+        self.release(held).await;
+    }
+}
+
+impl Locks for DistLock {
+    type Held = Lock<RedisDriver<'static, Client>>;
+
+    async fn attempt(&self, key: &str) -> Option<Self::Held> {
+        let name = key.to_owned();
+        let driver = RedisDriver::new(&name, self.client);
+        let lock = Lock::new(LockConfig::from_mills(name, 0, self.ttl), driver);
+        lock.acquire().await.expect("a reply").then_some(lock)
+    }
+
+    async fn wait(&self, key: &str) -> Self::Held {
+        poll(self, key).await
+    }
+
+    async fn release(&self, held: Self::Held) {
+        held.release().await.expect("a reply");
+    }
+
+    async fn keep(&self, _key: &str) -> Kept {
+        unreachable!("it does not renew")
+    }
+}
