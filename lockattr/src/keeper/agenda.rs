@@ -163,7 +163,7 @@ impl Agenda {
             };
             let along = now + hold.ttl() / ALONG_PER_TTL;
             // No more come along than fit into a call.
-            if due > now + EARLY && (due > along || batch.len() % BATCH == 0) {
+            if due > now + EARLY && (due > along || batch.len().is_multiple_of(BATCH)) {
                 break;
             }
             let deadline = hold.end();
@@ -498,10 +498,10 @@ mod tests {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            random >> 33
+            u32::try_from(random >> 33).unwrap()
         };
         for _ in 0..20_000 {
-            let (what, due) = (next() % 5, next() % 1_000);
+            let (what, due) = (next() % 5, u64::from(next() % 1_000));
             let some = known
                 .keys()
                 .nth(next() as usize % known.len().max(1))
