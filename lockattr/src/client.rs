@@ -17,6 +17,7 @@ mod disabled;
 mod fallback;
 mod request;
 mod settings;
+mod take;
 
 pub use builder::ClientBuilder;
 use fallback::Fallbacks;

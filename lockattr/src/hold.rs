@@ -1,5 +1,6 @@
 //! What a lease and the keeper both know of one grant.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::mem;
 use std::slice;
@@ -13,8 +14,7 @@ use tokio::sync::OnceCell;
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
 use crate::key::Keys;
-use crate::stats::Counters;
-use crate::store::{Found, Leave, Want};
+use crate::store::{Found, Leave, Release, Want};
 
 /// What is locked: one key, all of several keys, or one of a key's slots.
 #[derive(Clone, Debug, Default)]
@@ -129,6 +129,27 @@ impl Names {
         }
     }
 
+    /// What gives back the grant at `index` of what was wanted; or whatever was granted.
+    pub(crate) fn release<'a>(
+        &'a self,
+        index: Option<usize>,
+        owner: &'a str,
+        leave: Leave,
+        queued: Option<Duration>,
+    ) -> Release<'a> {
+        let (all, want) = self.wanted();
+        Release {
+            names: index.map_or(all, |index| self.held(index)),
+            want,
+            index: index.unwrap_or(0),
+            lock: self.locks().first().map_or("", String::as_str),
+            owner,
+            leave,
+            granted: index.is_some(),
+            asked: queued.map(|ttl| (ttl, all.len())),
+        }
+    }
+
     /// What is held after a grant at `index` of what was wanted.
     pub(crate) fn held(&self, index: usize) -> &[String] {
         match self.wanted() {
@@ -155,13 +176,13 @@ fn slot_key(prefix: &str, lock: &str, slot: u32) -> String {
 pub(crate) struct Hold {
     pub(crate) names: Names,
     pub(crate) owner: Box<str>,
-    /// When the request that won was sent.
+    /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
     ttl_ms: AtomicU64,
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
     aside: Mutex<Aside>,
-    counters: Arc<Counters>,
+    losses: Arc<dyn Losses>,
     /// Which of what was wanted it is.
     index: u16,
     pub(crate) clock: Clock,
@@ -179,6 +200,15 @@ pub(crate) struct Hold {
     pub(crate) returned: AtomicU8,
     /// How many handles of the lease there are.
     handles: AtomicU32,
+}
+
+/// Who has to know of every loss.
+pub(crate) trait Losses: fmt::Debug + Send + Sync {
+    /// The lease is about to be announced as lost.
+    fn count(&self);
+
+    /// The lease was announced as lost.
+    fn lost(&self, hold: &Hold);
 }
 
 /// What is seldom looked at.
@@ -246,6 +276,8 @@ pub(crate) struct Grant {
     pub(crate) index: usize,
     pub(crate) owner: String,
     pub(crate) clock: Clock,
+    pub(crate) granted: Instant,
+    /// When the request was sent that the ttl counts from.
     pub(crate) sent: Instant,
     pub(crate) terms: Terms,
     pub(crate) in_doubt: bool,
@@ -277,16 +309,16 @@ impl Terms {
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(grant: Grant, losses: Arc<dyn Losses>) -> Self {
         let terms = grant.terms;
         let hold = Self {
             names: grant.names,
             owner: grant.owner.into_boxed_str(),
-            granted: grant.sent,
+            granted: grant.granted,
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
-            counters,
+            losses,
             // A key has a thousand slots at most.
             index: u16::try_from(grant.index).unwrap_or(u16::MAX),
             clock: grant.clock,
@@ -372,6 +404,25 @@ impl Hold {
         self.granted + Duration::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
+    /// When the ttl was started last.
+    pub(crate) fn started(&self) -> Instant {
+        let deadline = self.deadline();
+        deadline
+            .checked_sub(relied_on(self.ttl()))
+            .unwrap_or(deadline)
+    }
+
+    /// Whether another caller may go on with what its holder has given up.
+    pub(crate) fn can_be_handed_over(&self) -> bool {
+        let left = self.deadline().saturating_duration_since(self.clock.now());
+        self.clock == Clock::Real
+            && !self.in_doubt
+            && self.names.permits() == 1
+            && left >= self.ttl() / 2
+            && self.leave() == Leave::Nothing
+            && self.loss().is_none()
+    }
+
     /// When the lease ends unless it is renewed, and at the latest.
     pub(crate) fn end(&self) -> Instant {
         let deadline = self.deadline();
@@ -445,6 +496,12 @@ impl Hold {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What gives its keys back at this moment.
+    pub(crate) fn release(&self) -> Release<'_> {
+        let (index, leave) = (Some(self.index()), self.leave());
+        self.names.release(index, &self.owner, leave, None)
+    }
+
     /// The keys that are held.
     pub(crate) fn keys(&self) -> &[String] {
         self.names.held(self.index())
@@ -493,8 +550,9 @@ impl Hold {
             .map_or(LOSSES[0].0, |(code, _)| *code);
         if self.end_with(code) {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.counters.lost.up();
+            self.losses.count();
             self.announce();
+            self.losses.lost(self);
         }
     }
 

@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Hold, Rescue};
+use crate::hold::{Grant, Hold, Losses, Names, Rescue};
+use crate::queue::{Entry, Head, LineId, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
 
@@ -38,10 +39,12 @@ pub(crate) struct Keeper {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) queue: Arc<Queue>,
+    losses: Arc<OfLosses>,
+    /// Whether the store lets one holder at a time have a key.
+    excludes: bool,
     patience: Duration,
     agenda: Arc<Agenda>,
-    /// Whether no more leases are to be had.
-    closed: AtomicBool,
     /// Requests whose fate is open.
     asking: AtomicUsize,
     /// Keys on their way back.
@@ -55,6 +58,26 @@ pub(crate) struct Keeper {
     failing: AtomicBool,
 }
 
+/// What a client says that takes no more.
+pub(crate) const SHUT_DOWN: &str = "the client was shut down";
+
+/// A loss is counted, and whoever waits for the key may ask the store for it.
+#[derive(Debug)]
+struct OfLosses {
+    counters: Arc<Counters>,
+    queue: Arc<Queue>,
+}
+
+impl Losses for OfLosses {
+    fn count(&self) {
+        self.counters.lost.up();
+    }
+
+    fn lost(&self, hold: &Hold) {
+        self.queue.turn(self.queue.line_of(hold.names.locks()));
+    }
+}
+
 impl Keeper {
     /// `patience` is how long a request may take to be answered.
     pub(crate) fn start(
@@ -64,13 +87,19 @@ impl Keeper {
         patience: Duration,
     ) -> Arc<Self> {
         let agenda = Arc::new(Agenda::default());
+        let queue = Arc::new(Queue::default());
         let keeper = Arc::new(Self {
             engine: engine.clone(),
+            excludes: store.excludes(),
             store,
-            counters,
+            counters: Arc::clone(&counters),
+            losses: Arc::new(OfLosses {
+                counters,
+                queue: Arc::clone(&queue),
+            }),
+            queue,
             patience,
             agenda: Arc::clone(&agenda),
-            closed: AtomicBool::new(false),
             asking: AtomicUsize::new(0),
             returning: AtomicUsize::new(0),
             settled: Notify::new(),
@@ -117,6 +146,44 @@ impl Keeper {
             .filter(|(_, hold)| !hold.has_ended() && overlaps(hold))
             .map(|(_, hold)| hold.end().saturating_duration_since(hold.clock.now()))
             .max()
+    }
+
+    /// A grant, to be kept.
+    pub(crate) fn hold(&self, grant: Grant) -> Arc<Hold> {
+        let losses: Arc<dyn Losses> = Arc::clone(&self.losses) as _;
+        Arc::new(Hold::new(grant, losses))
+    }
+
+    /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
+    /// does and may.
+    pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
+        hold.can_be_handed_over() && self.queue.hand_over(self.line_of(&hold.names), hold)
+    }
+
+    /// The same for a lease that the next caller did not live to take: if need be, it goes back.
+    pub(crate) fn pass_on(self: &Arc<Self>, head: Head, hold: Arc<Hold>) {
+        if !head.pass_on(&hold) {
+            self.give_back(Return::of(hold, false));
+        }
+    }
+
+    /// Stands in a line.
+    pub(crate) fn enter(&self, line: LineId, wish: Wish) -> Entry {
+        if self.excludes {
+            self.queue.enter(line, wish)
+        } else {
+            Entry::Head(self.queue.alone(line))
+        }
+    }
+
+    /// The line of those who want the same.
+    pub(crate) fn line_of(&self, names: &Names) -> LineId {
+        self.queue.line_of(names.locks())
+    }
+
+    /// A lease is on its way back: the next of its line may ask.
+    pub(crate) fn left(&self, hold: &Arc<Hold>) {
+        self.queue.left(self.line_of(&hold.names), hold);
     }
 
     pub(crate) fn forget(&self, slot: Slot) {
@@ -202,11 +269,7 @@ impl Keeper {
     /// sending that: it may be blocked until the key has expired.
     async fn rescue(self: Arc<Self>, hold: Arc<Hold>) {
         hold.set_rescue(Rescue::Asked);
-        let released = self
-            .store
-            .release(hold.keys(), &hold.owner, hold.leave())
-            .await;
-        if let Ok(found) = released {
+        if let Ok(found) = self.store.release(hold.release()).await {
             hold.set_rescue(Rescue::Found(found));
         }
     }
@@ -239,7 +302,7 @@ impl Keeper {
 
     /// Whether no more leases are to be had.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.queue.is_closed()
     }
 
     /// Lets no more leases be had, ends every one, and waits until every key is back.
@@ -247,7 +310,7 @@ impl Keeper {
     /// Requests on their way are waited for as long as the store may take to answer them.
     /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
-        self.closed.store(true, Ordering::Release);
+        self.queue.close(&StoreError::refused(SHUT_DOWN));
         let _ = self
             .engine
             .until(Instant::now() + self.patience, self.settled(&self.asking))
@@ -371,7 +434,7 @@ fn first_look(hold: &Hold, share: f64) -> Instant {
         return hold.end();
     }
     let half = hold.ttl() / RENEWALS_PER_TTL / 2;
-    hold.end().min(hold.granted + half + half.mul_f64(share))
+    hold.end().min(hold.started() + half + half.mul_f64(share))
 }
 
 /// When a lease whose ttl was started at `sent` needs attention next.

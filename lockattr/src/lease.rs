@@ -40,9 +40,12 @@ struct Grant {
     slot: Slot,
 }
 
-/// How far giving back has come: the store could not be asked, and that has been told; or it is done.
-const TRIED: u8 = 1;
-const DONE: u8 = 2;
+/// How far giving back has come: not begun; the store is being asked; it could not be asked, and that has been
+/// told; it is done.
+const KEPT: u8 = 0;
+const BEGUN: u8 = 1;
+const TRIED: u8 = 2;
+const DONE: u8 = 3;
 
 /// A locked call, under which one further call at a time may join its lease.
 struct Level {
@@ -355,17 +358,21 @@ impl Lease {
 
 impl Grant {
     async fn release(&self) -> Result<(), Error> {
-        self.hold.end_given_back();
+        let hold = &self.hold;
+        hold.end_given_back();
         // Counted as on its way back before it leaves the table: shutting down waits for both.
         let _on_its_way = self.keeper.returns();
-        let hold = &self.hold;
-        let released = self
-            .keeper
-            .store
-            .release(hold.keys(), &hold.owner, hold.leave())
-            .await;
+        if self.keeper.hand_over(hold) {
+            self.keeper.forget(self.slot);
+            hold.returned.store(DONE, Ordering::Release);
+            self.keeper.counters.released.up();
+            return Ok(());
+        }
+        hold.returned.store(BEGUN, Ordering::Release);
+        let released = self.keeper.store.release(hold.release()).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
+        self.keeper.left(hold);
         match released {
             Ok(found) => {
                 // A request that is still on its way has to be looked for all the same.
@@ -421,11 +428,14 @@ impl Drop for Grant {
         }
         self.hold.end_given_back();
         let returned = self.hold.returned.load(Ordering::Acquire);
-        if returned != DONE {
+        if returned == KEPT && self.keeper.hand_over(&self.hold) {
+            self.keeper.counters.released.up();
+        } else if returned != DONE {
             let told = returned == TRIED;
             self.keeper
                 .give_back(Return::of(Arc::clone(&self.hold), told));
         }
+        self.keeper.left(&self.hold);
         // Only now: shutting down waits for what is in the table or on its way back.
         self.keeper.forget(self.slot);
     }

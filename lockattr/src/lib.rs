@@ -56,6 +56,7 @@ mod engine;
 mod error;
 mod guarded;
 mod hold;
+mod jitter;
 mod keeper;
 mod key;
 mod lease;

@@ -38,6 +38,11 @@ impl Origin {
         self.place.trim_start_matches('@').to_owned()
     }
 
+    /// A fresh random id.
+    pub(crate) fn new_id(&self) -> String {
+        self.random.id().simple().to_string()
+    }
+
     /// The owner of one acquisition: a fresh random id, and this origin.
     pub(crate) fn new_owner(&self) -> String {
         let mut owner = String::with_capacity(32 + self.place.len());

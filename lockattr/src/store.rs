@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::StoreError;
@@ -13,6 +14,21 @@ pub(crate) mod redis;
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// With what one that waits hears a [`Store`].
+pub trait Ear: Send {
+    /// What there is to be told. `cx`'s waker is woken when there is more.
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken>;
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Ear for Deaf {
+    fn poll_news(&mut self, _: &mut Context<'_>) -> Poll<Woken> {
+        Poll::Pending
+    }
+}
 
 /// A place where locks are kept.
 ///
@@ -37,14 +53,31 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// `patience` is how long the answer may take.
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>>;
 
-    /// Ends the owner's hold of each name that it still holds, and leaves there what is to be left.
+    /// Ends the owner's hold of each name that it still holds, and leaves there what is to be left;
+    /// where that is nothing, whoever has waited longest may be given the name in the same step.
     /// Answers [`Found::Ours`] where it held all of them.
-    fn release<'a>(&'a self, names: &'a [String], owner: &'a str, leave: Leave)
-    -> Reply<'a, Found>;
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found>;
 
     /// Draws the fencing token of the grant by which `owner` holds `held`: larger than every token
     /// before of any of the `locks`.
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token>;
+
+    /// An ear for news to a request of this owner that waits: its grant, or that it had better ask
+    /// again. To be had before the request is made, so that nothing is missed; dropped once nobody
+    /// waits.
+    ///
+    /// A store that never has any leaves this as it is: those who wait then ask again after pauses
+    /// that grow to half a second.
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        let _ = owner;
+        Box::new(Deaf)
+    }
+
+    /// Whether it lets one holder at a time have a name.
+    #[doc(hidden)]
+    fn excludes(&self) -> bool {
+        true
+    }
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
     /// than in real time.
@@ -66,6 +99,33 @@ pub struct Request<'a> {
     pub ttl: Duration,
     /// Whether this is the first try.
     pub try_: Try,
+    /// For how long it will be waited yet where a name is busy. Asked with zero, a request that
+    /// stood in the store's queue stands there no more.
+    pub wait: Duration,
+}
+
+/// What is given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    /// The names that are held; or all that were asked for, where it is not known which of them.
+    pub names: &'a [String],
+    /// How many of them had been wanted.
+    pub want: Want,
+    /// Where the first of them stood among those that were asked for.
+    pub index: usize,
+    /// The lock that the names are slots of, or the first of the locks.
+    pub lock: &'a str,
+    /// Who held them.
+    pub owner: &'a str,
+    /// What is to be left.
+    pub leave: Leave,
+    /// Whether they are known to have been granted. If not, the request for them may be on its way
+    /// yet: then a store that has to ask twice answers what it finds the second time, instead of
+    /// taking it that the first time has done it.
+    pub granted: bool,
+    /// For a request that became no lease: the ttl and the number of names that it had asked for,
+    /// since it may stand in the store's queue. Leaving the queue counts as having held.
+    pub asked: Option<(Duration, usize)>,
 }
 
 /// How many of the names of a [`Request`] are wanted.
@@ -119,6 +179,9 @@ pub enum Acquired {
         owner: String,
         /// How long its lease still runs.
         remaining: Duration,
+        /// How many stand before the request in the store's queue, if it stands there: it will be
+        /// given the name or told to ask again.
+        place: Option<u64>,
         /// Whether an earlier request of the asking owner may still be carried out.
         in_doubt: bool,
     },
@@ -138,6 +201,26 @@ pub enum Acquired {
         /// What it is, as in `a hash`.
         found: String,
     },
+}
+
+/// What one that waits is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Woken {
+    /// It was granted the name at `index`.
+    Granted {
+        /// Which of the names.
+        index: usize,
+        /// A moment before which the grant was certainly not made; the lease counts from here.
+        since: Instant,
+    },
+    /// It is the first in the store's queue now, and is to look for itself if it hears nothing.
+    First {
+        /// For how long the holder's lease runs.
+        remaining: Duration,
+    },
+    /// Something has happened: it had better ask again.
+    Look,
 }
 
 /// One lease to renew.

@@ -82,9 +82,11 @@ enum Fault {
     RestartEmpty,
     Pause,
     DropClients,
+    DropSubscribers,
     DelayReplies,
     SwallowReplies,
     SwallowRequests,
+    Deafen,
     Cut,
     FlushScripts,
     FlushAll,
@@ -92,7 +94,7 @@ enum Fault {
     Calm,
 }
 
-const FAULTS: [(Fault, &str); 15] = [
+const FAULTS: [(Fault, &str); 17] = [
     (Fault::FreezeWorker, "worker frozen"),
     (Fault::KillWorker, "worker killed"),
     (Fault::FreezeServer, "server frozen"),
@@ -100,9 +102,11 @@ const FAULTS: [(Fault, &str); 15] = [
     (Fault::RestartEmpty, "restart without data"),
     (Fault::Pause, "CLIENT PAUSE"),
     (Fault::DropClients, "CLIENT KILL"),
+    (Fault::DropSubscribers, "CLIENT KILL TYPE pubsub"),
     (Fault::DelayReplies, "replies delayed"),
     (Fault::SwallowReplies, "replies swallowed"),
     (Fault::SwallowRequests, "requests swallowed"),
+    (Fault::Deafen, "subscriptions swallowed"),
     (Fault::Cut, "connections cut"),
     (Fault::FlushScripts, "SCRIPT FLUSH"),
     (Fault::FlushAll, "FLUSHALL"),
@@ -224,9 +228,15 @@ impl<'a> Stage<'a> {
                 thread::sleep(brief);
             }
             Fault::DropClients => drop(self.server.drop_clients()),
+            Fault::DropSubscribers => self.server.ask("CLIENT KILL TYPE pubsub"),
             Fault::DelayReplies => self.treat(Way::Replies, Treatment::Delay(brief), long),
             Fault::SwallowReplies => self.treat(Way::Replies, Treatment::Swallow, brief),
             Fault::SwallowRequests => self.treat(Way::Requests, Treatment::Swallow, brief),
+            Fault::Deafen => {
+                self.proxy.deafen();
+                thread::sleep(long);
+                self.proxy.heal();
+            }
             Fault::Cut => self.proxy.cut(),
             Fault::FlushScripts => self.server.ask("SCRIPT FLUSH"),
             Fault::FlushAll => self.forget(),

@@ -26,6 +26,7 @@ pub mod seed;
 pub mod server;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod turn;
 pub mod wait;
 pub mod worker;
 

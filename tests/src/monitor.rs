@@ -52,6 +52,27 @@ impl Monitor {
     }
 }
 
+impl Seen {
+    /// Whether it is a step of the lock protocol that a client asked for.
+    pub fn is_step(&self) -> bool {
+        !self.by_script && ["SET", "EVALSHA", "EVAL"].contains(&self.words[0].as_str())
+    }
+
+    /// Whether a script gave a lock to somebody who waited.
+    pub fn is_wake(&self) -> bool {
+        self.is_news() && !self.says_first()
+    }
+
+    /// Whether a script told somebody that nobody stands before it any more.
+    pub fn says_first(&self) -> bool {
+        self.is_news() && self.words[2].contains(" first ")
+    }
+
+    fn is_news(&self) -> bool {
+        self.by_script && self.words[0].eq_ignore_ascii_case("PUBLISH")
+    }
+}
+
 fn connect(address: SocketAddr, password: Option<&str>) -> BufReader<TcpStream> {
     let stream = TcpStream::connect(address).expect("the server takes a connection");
     stream

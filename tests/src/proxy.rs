@@ -51,6 +51,7 @@ struct State {
     requests: Treatment,
     replies: Treatment,
     refusing: bool,
+    deaf: bool,
     open: Vec<TcpStream>,
 }
 
@@ -65,6 +66,7 @@ impl Proxy {
                 requests: Treatment::Pass,
                 replies: Treatment::Pass,
                 refusing: false,
+                deaf: false,
                 open: Vec::new(),
             }),
             over: AtomicBool::new(false),
@@ -100,11 +102,19 @@ impl Proxy {
         self.treat(Way::Replies, Treatment::Swallow);
     }
 
+    /// Makes a black hole of every connection on which the client subscribes or has subscribed to
+    /// channels. The others pass.
+    pub fn deafen(&self) {
+        self.shared.state().deaf = true;
+    }
+
     /// Passes everything again. What was swallowed stays lost, with its connection.
     pub fn heal(&self) {
         self.treat(Way::Requests, Treatment::Pass);
         self.treat(Way::Replies, Treatment::Pass);
-        self.shared.state().refusing = false;
+        let mut state = self.shared.state();
+        state.refusing = false;
+        state.deaf = false;
     }
 
     /// Closes every connection. New ones are taken.
@@ -182,27 +192,45 @@ fn join(client: TcpStream, target: SocketAddr, shared: &Arc<Shared>) -> std::io:
         state.open.push(client.try_clone()?);
         state.open.push(server.try_clone()?);
     }
+    let listens = Arc::default();
     carry(
         Way::Requests,
         client.try_clone()?,
         server.try_clone()?,
         shared,
+        &listens,
     );
-    carry(Way::Replies, server, client, shared);
+    carry(Way::Replies, server, client, shared, &listens);
     Ok(())
 }
 
-fn carry(way: Way, from: TcpStream, to: TcpStream, shared: &Arc<Shared>) {
+fn carry(
+    way: Way,
+    from: TcpStream,
+    to: TcpStream,
+    shared: &Arc<Shared>,
+    listens: &Arc<AtomicBool>,
+) {
     let (sender, receiver) = channel();
-    let shared = Arc::clone(shared);
-    thread::spawn(move || read(way, from, &sender, &shared));
+    let (shared, listens) = (Arc::clone(shared), Arc::clone(listens));
+    thread::spawn(move || read(way, from, &sender, &shared, &listens));
     thread::spawn(move || write(to, &receiver));
 }
 
-fn read(way: Way, mut from: TcpStream, to: &Sender<(Instant, Vec<u8>)>, shared: &Shared) {
+fn read(
+    way: Way,
+    mut from: TcpStream,
+    to: &Sender<(Instant, Vec<u8>)>,
+    shared: &Shared,
+    listens: &AtomicBool,
+) {
     let mut buffer = [0; 16 * 1024];
     let mut lost = false;
     while let Ok(length @ 1..) = from.read(&mut buffer) {
+        if way == Way::Requests && subscribes(&buffer[..length]) {
+            listens.store(true, Ordering::SeqCst);
+        }
+        lost |= shared.state().deaf && listens.load(Ordering::SeqCst);
         let mut due = Instant::now();
         match shared.treatment(way) {
             Treatment::Pass => {}
@@ -213,6 +241,14 @@ fn read(way: Way, mut from: TcpStream, to: &Sender<(Instant, Vec<u8>)>, shared: 
             return;
         }
     }
+}
+
+/// Whether these bytes ask for a subscription. They are sent in one piece, being few.
+fn subscribes(bytes: &[u8]) -> bool {
+    let word = b"SUBSCRIBE\r\n";
+    bytes
+        .windows(word.len())
+        .any(|part| part.eq_ignore_ascii_case(word))
 }
 
 fn write(mut to: TcpStream, from: &Receiver<(Instant, Vec<u8>)>) {

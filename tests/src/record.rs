@@ -25,7 +25,7 @@ pub fn now() -> Duration {
 /// What is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A call begins, outside of the guarded function.
+    /// A call begins, outside of the guarded function; `note` may say whose it is.
     Call,
     /// The body is polled for the first time.
     Enter,
@@ -33,6 +33,8 @@ pub enum Event {
     Beat,
     /// The body holds this fencing token; `note` is the number.
     Token,
+    /// The body holds this of the key's slots; `note` is the number.
+    Slot,
     /// The body reaches its end.
     Leave,
     /// The call has ended; `note` is how.
@@ -41,11 +43,12 @@ pub enum Event {
     Fault,
 }
 
-const NAMES: [(Event, &str); 7] = [
+const NAMES: [(Event, &str); 8] = [
     (Event::Call, "call"),
     (Event::Enter, "enter"),
     (Event::Beat, "beat"),
     (Event::Token, "token"),
+    (Event::Slot, "slot"),
     (Event::Leave, "leave"),
     (Event::Outcome, "outcome"),
     (Event::Fault, "fault"),

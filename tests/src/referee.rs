@@ -1,9 +1,9 @@
 //! Reads a record and says what was against the rules.
 //!
 //! A body's interval reaches from its first poll to its last one: what a process does not do, because
-//! it is frozen or its body was cancelled, is no part of it. Two intervals of one key must not
-//! overlap, tokens must grow in the order in which bodies start, and every call must end in a
-//! documented way unless its process was killed.
+//! it is frozen or its body was cancelled, is no part of it. Two intervals of one key, or of one of
+//! its slots, must not overlap, tokens must grow in the order in which bodies start, and every call
+//! must end in a documented way unless its process was killed.
 //!
 //! One limit of a single Redis is granted: when the store forgets its keys (`FLUSHALL`, a restart
 //! without persistence), a holder goes on until it notices, at most for one ttl.
@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::record::{Entry, Event};
+
+pub mod idle;
+pub mod turns;
 
 /// The note of a fault that makes the store forget its keys, written before it is made.
 pub const FORGETS: &str = "forgets";
@@ -65,6 +68,9 @@ struct Call {
     process: u32,
     number: u64,
     key: String,
+    /// Whose it is, where the record says so.
+    caller: String,
+    slot: usize,
     begun: Option<Duration>,
     entered: Option<Duration>,
     last: Duration,
@@ -99,11 +105,11 @@ pub fn judge(entries: &[Entry], rules: Rules) -> Verdict {
     for call in &calls {
         verdict.outcome(call, rules, &killed);
     }
-    let mut keys: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
+    let mut slots: BTreeMap<(&str, usize), Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.entered.is_some()) {
-        keys.entry(&call.key).or_default().push(call);
+        slots.entry((&call.key, call.slot)).or_default().push(call);
     }
-    for calls in keys.values_mut() {
+    for calls in slots.values_mut() {
         calls.sort_by_key(|call| call.entered);
         verdict.bodies += calls.len();
         verdict.overlaps(calls, rules, &forgotten);
@@ -124,13 +130,17 @@ fn calls(entries: &[Entry]) -> Vec<Call> {
                 ..Call::default()
             });
         match entry.event {
-            Event::Call => call.begun = Some(entry.at),
+            Event::Call => {
+                call.begun = Some(entry.at);
+                call.caller.clone_from(&entry.note);
+            }
             Event::Enter => {
                 call.entered = Some(entry.at);
                 call.last = call.last.max(entry.at);
             }
             Event::Beat | Event::Leave => call.last = call.last.max(entry.at),
             Event::Token => call.token = entry.note.parse().ok(),
+            Event::Slot => call.slot = entry.note.parse().expect("a number"),
             Event::Outcome => call.ended = Some((entry.at, entry.note.clone())),
             Event::Fault => {}
         }
@@ -170,17 +180,22 @@ impl Verdict {
         *self.outcomes.entry(outcome.clone()).or_default() += 1;
     }
 
-    /// `calls` of one key, by the time of their start.
+    /// `calls` of one key, or of one of its slots, by the time of their start.
     fn overlaps(&mut self, calls: &[&Call], rules: Rules, forgotten: &[(Duration, Duration)]) {
         let mut at_work: Vec<&Call> = Vec::new();
         for call in calls {
             let start = call.entered.unwrap_or_default();
             at_work.retain(|before| before.last >= start);
             for before in &at_work {
-                // Whichever of the two was forgotten, also one that hears of its grant only later.
+                // Whichever of the two was forgotten: also one that hears of its grant only later, or
+                // that was handed a forgotten lease by the caller before.
                 let excused = forgotten.iter().any(|&(begun, over)| {
+                    let had = |process: u32| {
+                        let mut its = calls.iter().filter(|call| call.process == process);
+                        its.any(|call| call.asked() <= over && call.last >= begun)
+                    };
                     let stale = |one: &Call, other: &Call| {
-                        one.asked() <= over && one.last <= over + rules.ttl && other.last >= begun
+                        had(one.process) && one.last <= over + rules.ttl && other.last >= begun
                     };
                     stale(before, call) || stale(call, before)
                 });

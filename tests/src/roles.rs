@@ -6,9 +6,9 @@
 use std::fmt::Debug;
 use std::path::Path;
 use std::process::exit;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use crate::record::{self, Event, Pen};
 use crate::seed::Random;
+use crate::turn::{Scribe, Terms};
 
 static PEN: OnceLock<Pen> = OnceLock::new();
 
@@ -40,7 +41,17 @@ pub fn play() {
         client.install().expect("the first in this process");
         match role.as_str() {
             "sync" => sync(number(0), number(1), &orders).await,
-            "hold" => hold(number(0), millis(1), millis(2)).await,
+            "hold" => hold(number(0), millis(1), millis(2), millis(3)).await,
+            "turns" => {
+                let terms = Terms {
+                    permits: u32::try_from(number(1)).expect("a small number"),
+                    ttl: millis(2),
+                    length: millis(3),
+                    ..Terms::of(&words[0])
+                };
+                let scribe = Scribe::new(Pen::open(Path::new(record)));
+                turns(&client, terms, number(4), scribe, &orders).await;
+            }
             "chaos" => chaos(number(0), number(1), millis(2), &orders).await,
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
@@ -78,16 +89,22 @@ async fn sync_user(user_id: u64, call: Call) -> Option<()> {
     Some(())
 }
 
-/// One call that holds a key for a time.
-async fn hold(user_id: u64, ttl: Duration, length: Duration) {
+/// One call that waits for a key, and holds it for a time.
+async fn hold(user_id: u64, ttl: Duration, length: Duration, wait: Duration) {
     let call = begin(&format!("sync:{user_id}"));
-    let result = held(user_id, ttl, length, call).await;
+    let result = held(user_id, ttl, length, wait, call).await;
     call.end(outcome(&result));
     say("outcome", &result);
 }
 
-#[distributed_lock(key = "sync:<user_id>", ttl = ttl, on_busy = error)]
-async fn held(user_id: u64, ttl: Duration, length: Duration, call: Call) -> Result<(), Error> {
+#[distributed_lock(key = "sync:<user_id>", ttl = ttl, wait = wait, on_busy = error)]
+async fn held(
+    user_id: u64,
+    ttl: Duration,
+    length: Duration,
+    wait: Duration,
+    call: Call,
+) -> Result<(), Error> {
     let key = format!("sync:{user_id}");
     call.tell(Event::Enter, &key);
     say("entered", &key);
@@ -144,6 +161,42 @@ async fn chaos(seed: u64, keys: u64, ttl: Duration, orders: &Receiver<String>) {
         })
         .collect();
     // The reading thread of `orders` wakes nobody here; look now and then.
+    while orders.try_recv().is_err() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    STOP.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no panic");
+    }
+    say("finished", &"");
+}
+
+/// Tasks that come back at once, from the word to go until the word to stop.
+async fn turns(
+    locks: &Client,
+    terms: Terms,
+    tasks: u64,
+    scribe: Scribe,
+    orders: &Receiver<String>,
+) {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    say("ready", &"");
+    orders.recv().expect("the word to go");
+    let shared = Arc::new((terms, scribe));
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (locks, shared) = (locks.clone(), Arc::clone(&shared));
+            tokio::spawn(async move {
+                let (terms, scribe) = &*shared;
+                while !STOP.load(Ordering::Relaxed) {
+                    if scribe.turn(&locks, terms, &task.to_string()).await.is_err() {
+                        // An outage is answered at once; the record need not be filled with it.
+                        sleep(Duration::from_millis(20)).await;
+                    }
+                }
+            })
+        })
+        .collect();
     while orders.try_recv().is_err() {
         sleep(Duration::from_millis(20)).await;
     }
@@ -241,7 +294,7 @@ impl Call {
 }
 
 /// The word that the referee knows for a result.
-fn outcome(result: &Result<(), Error>) -> &'static str {
+pub(crate) fn outcome(result: &Result<(), Error>) -> &'static str {
     match result {
         Ok(()) => "done",
         Err(Error::Busy { .. }) => "busy",

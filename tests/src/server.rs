@@ -258,6 +258,17 @@ impl Server {
             .count()
     }
 
+    /// How many connections are subscribed to channels.
+    pub fn subscribers(&self) -> usize {
+        let list: String = self.ask("CLIENT LIST TYPE pubsub");
+        list.lines().count()
+    }
+
+    /// How many stand in line for a lock, under the prefix that clients have unless told.
+    pub fn waiters(&self, lock: &str) -> u64 {
+        self.ask(&format!("ZCARD lock:wait:{{{lock}}}"))
+    }
+
     /// The server's log, for a test that failed.
     pub fn log(&self) -> String {
         fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()

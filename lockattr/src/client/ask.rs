@@ -10,15 +10,16 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::fallback::Fallback;
 use super::settings::{Settings, WhenUnavailable};
+use super::take::{self, Ask};
 use super::{Client, Inner};
 use crate::ambient;
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::hold::Names;
+use crate::keeper::SHUT_DOWN;
 use crate::key::Keys;
 use crate::lease::Lease;
 use crate::limits;
-use crate::queue::{self, Ask};
 
 impl Client {
     /// Takes the lease of a call, or what its attribute says to run on while there is none to have.
@@ -125,7 +126,7 @@ impl Client {
 
     async fn ask_store(&self, ask: Ask) -> Result<Lease, Error> {
         match self.0.fallbacks.local_if_any() {
-            None => queue::acquire(&self.0.keeper, ask).await,
+            None => take::take(&self.0.keeper, ask).await,
             Some(local) => Box::pin(self.ask_beside(local, ask)).await,
         }
     }
@@ -134,7 +135,7 @@ impl Client {
     async fn ask_beside(&self, local: &Fallback, ask: Ask) -> Result<Lease, Error> {
         let locks = ask.names.locks().to_vec();
         local.wait_until_free(&self.0, &ask).await?;
-        let lease = queue::acquire(&self.0.keeper, ask).await?;
+        let lease = take::take(&self.0.keeper, ask).await?;
         if let Some(remaining) = local.held(&locks) {
             return Err(self.0.busy_here(lease.key(), remaining));
         }
@@ -241,7 +242,7 @@ impl Client {
 fn shut_down(key: &str) -> Error {
     Error::Unavailable {
         key: key.to_owned(),
-        source: StoreError::refused(queue::SHUT_DOWN),
+        source: StoreError::refused(SHUT_DOWN),
     }
 }
 

@@ -138,14 +138,14 @@ impl ClientBuilder {
             return self.without_locks();
         }
         let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(store), false))
+        Ok(self.client(&engine, Arc::new(store), Origin::here(), false))
     }
 
     pub(super) fn without_locks(self) -> Result<Client, Error> {
         self.check()?;
         disabled::tell();
         let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(Nowhere), true))
+        Ok(self.client(&engine, Arc::new(Nowhere), Origin::here(), true))
     }
 
     fn open(self, url: &str) -> Result<Opened, Error> {
@@ -156,8 +156,10 @@ impl ClientBuilder {
         if url == "memory:" {
             return self.store(Memory::new()).map(Opened::Ready);
         }
+        let origin = Origin::here();
         let settings = redis::Settings {
             prefix: self.prefix.clone(),
+            id: origin.new_id(),
             target: self.target(url)?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
@@ -166,7 +168,10 @@ impl ClientBuilder {
         let engine = start_engine()?;
         let redis = Arc::new(Redis::new(&settings, &engine));
         let store = Arc::clone(&redis);
-        Ok(Opened::Redis(self.client(&engine, store, false), redis))
+        Ok(Opened::Redis(
+            self.client(&engine, store, origin, false),
+            redis,
+        ))
     }
 
     #[cfg(feature = "tls")]
@@ -183,13 +188,19 @@ impl ClientBuilder {
         redis::target(url)
     }
 
-    fn client(self, engine: &Engine, store: Arc<dyn Store>, disabled: bool) -> Client {
+    fn client(
+        self,
+        engine: &Engine,
+        store: Arc<dyn Store>,
+        origin: Origin,
+        disabled: bool,
+    ) -> Client {
         let patience = 2 * (self.connect_timeout + self.reply_timeout);
         Client(Arc::new(Inner {
             keeper: Keeper::start(engine, store, Arc::new(Counters::default()), patience),
             prefix: self.prefix,
             ttl: self.ttl,
-            origin: Origin::here(),
+            origin,
             fallbacks: Fallbacks::default(),
             disabled,
         }))

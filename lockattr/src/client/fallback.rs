@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Inner;
+use super::take::{self, Ask};
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::queue::{self, Ask};
 use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::nowhere::Nowhere;
@@ -63,7 +63,7 @@ impl Fallback {
     }
 
     pub(super) async fn acquire(&self, ask: Ask) -> Result<Lease, Error> {
-        queue::acquire(&self.0, ask).await
+        take::take(&self.0, ask).await
     }
 
     /// For how long a local lease of any of these locks runs, if there is one.
@@ -75,13 +75,13 @@ impl Fallback {
     pub(super) async fn wait_until_free(&self, inner: &Inner, ask: &Ask) -> Result<(), Error> {
         let clock = inner.keeper.clock_of_caller();
         let give_up = clock.now() + ask.wait;
-        let mut pause = queue::FIRST_PAUSE;
+        let mut pause = take::FIRST_PAUSE;
         while let Some(remaining) = self.held(ask.names.locks()) {
             let now = clock.now();
             if now >= give_up {
                 return Err(inner.busy_here(ask.names.label(), remaining));
             }
-            let next = queue::next_look(now, &mut pause, give_up);
+            let next = give_up.min(now + take::growing(&mut pause));
             clock.sleep_until(&inner.keeper.engine, next).await;
         }
         Ok(())

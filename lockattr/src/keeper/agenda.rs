@@ -393,10 +393,17 @@ mod tests {
 
     use super::*;
     use crate::clock::Clock;
-    use crate::hold::{Grant, Names, Terms};
-    use crate::stats::Counters;
+    use crate::hold::{Grant, Losses, Names, Terms};
 
     const TTL: Duration = Duration::from_secs(30);
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Losses for Nobody {
+        fn count(&self) {}
+        fn lost(&self, _: &Hold) {}
+    }
 
     fn hold(sent: Instant) -> Arc<Hold> {
         let grant = Grant {
@@ -404,6 +411,7 @@ mod tests {
             index: 0,
             owner: String::new(),
             clock: Clock::Real,
+            granted: sent,
             sent,
             terms: Terms {
                 ttl: TTL,
@@ -415,7 +423,7 @@ mod tests {
             },
             in_doubt: false,
         };
-        Arc::new(Hold::new(grant, Arc::<Counters>::default()))
+        Arc::new(Hold::new(grant, Arc::new(Nobody)))
     }
 
     /// Each lease's first look, as the keeper has it.

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use super::Keeper;
 use crate::error::StoreError;
 use crate::hold::{Hold, Names};
-use crate::store::{Found, Leave};
+use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
 /// server answers. On one connection the request comes first; this is for one that was replaced, or
@@ -36,21 +36,23 @@ pub(crate) enum Owed {
     /// Those of a lease.
     Lease(Arc<Hold>),
     /// Those of a request that became none.
-    Request { names: Names, owner: String },
+    Request {
+        names: Names,
+        owner: String,
+        /// The ttl that was asked for, where it may stand in the store's queue.
+        queued: Option<Duration>,
+    },
 }
 
 impl Owed {
-    fn keys(&self) -> &[String] {
+    fn release(&self) -> Release<'_> {
         match self {
-            Self::Lease(hold) => hold.keys(),
-            Self::Request { names, .. } => names.wanted().0,
-        }
-    }
-
-    fn owner(&self) -> &str {
-        match self {
-            Self::Lease(hold) => &hold.owner,
-            Self::Request { owner, .. } => owner,
+            Self::Lease(hold) => hold.release(),
+            Self::Request {
+                names,
+                owner,
+                queued,
+            } => names.release(None, owner, Leave::Nothing, *queued),
         }
     }
 
@@ -58,13 +60,6 @@ impl Owed {
         match self {
             Self::Lease(hold) => hold.names.label(),
             Self::Request { names, .. } => names.label(),
-        }
-    }
-
-    fn leave(&self) -> Leave {
-        match self {
-            Self::Lease(hold) => hold.leave(),
-            Self::Request { .. } => Leave::Nothing,
         }
     }
 }
@@ -78,6 +73,8 @@ pub(crate) enum Doubt {
     Dropped,
     /// The request may still be carried out at any time.
     Unanswered,
+    /// It stood in the store's queue, and may have been given the key since.
+    Queued,
 }
 
 impl Return {
@@ -134,11 +131,7 @@ impl Keeper {
         let mut pause = Duration::from_millis(25);
         loop {
             let owed = &what.owed;
-            match self
-                .store
-                .release(owed.keys(), owed.owner(), owed.leave())
-                .await
-            {
+            match self.store.release(owed.release()).await {
                 Ok(Found::Ours) => {
                     if what.doubt == Doubt::Granted {
                         self.counters.released.up();
@@ -155,6 +148,8 @@ impl Keeper {
                         return;
                     }
                     Doubt::Dropped if begun.elapsed() > DROPPED => return,
+                    // The store has answered that nothing is there, and it knew the request.
+                    Doubt::Queued => return,
                     Doubt::Dropped | Doubt::Unanswered => {}
                 },
                 Err(error) => {

@@ -1,10 +1,14 @@
 //! Locks in this process alone, for tests and development.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Want};
+use super::{
+    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Want, Woken,
+};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -37,6 +41,26 @@ struct Locks {
     held: HashMap<String, Held>,
     last_token: u64,
     refusal: Option<String>,
+    /// Who waits, in order of arrival.
+    waiting: Vec<Waiting>,
+    /// Who hears, by owner.
+    ears: HashMap<String, Hears>,
+    /// To be woken once the locks are let go.
+    to_wake: Vec<Waker>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    names: Vec<String>,
+    want: Want,
+    owner: String,
+    ttl: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Hears {
+    news: Option<Woken>,
+    waker: Option<Waker>,
 }
 
 #[derive(Debug)]
@@ -68,7 +92,10 @@ impl Memory {
     /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would.
     /// `name` is the whole lock key, prefix included.
     pub fn expire(&self, name: &str) {
-        self.locks().held.remove(name);
+        self.change(|locks| {
+            locks.held.remove(name);
+            locks.settle();
+        });
     }
 
     /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
@@ -82,7 +109,10 @@ impl Memory {
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
     pub fn refuse(&self, reason: Option<&str>) {
-        self.locks().refusal = reason.map(str::to_owned);
+        self.change(|locks| {
+            locks.refusal = reason.map(str::to_owned);
+            locks.tell_all(|_| true);
+        });
     }
 
     /// The owner that holds a name now.
@@ -95,18 +125,27 @@ impl Memory {
     }
 
     fn locks(&self) -> MutexGuard<'_, Locks> {
-        // Every change is one map operation, so a panic elsewhere leaves nothing half done.
+        // No change can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One change, and then those are woken whom it concerns.
+    fn change<T>(&self, change: impl FnOnce(&mut Locks) -> T) -> T {
+        let mut locks = self.locks();
+        let result = change(&mut locks);
+        let to_wake = mem::take(&mut locks.to_wake);
+        drop(locks);
+        to_wake.into_iter().for_each(Waker::wake);
+        result
     }
 
     /// One step, unless the store was told to refuse.
     fn step<'a, T>(&'a self, step: impl FnOnce(&mut Locks) -> T + Send + 'a) -> Reply<'a, T> {
         Box::pin(async move {
-            let mut locks = self.locks();
-            match &locks.refusal {
+            self.change(|locks| match &locks.refusal {
                 Some(reason) => Err(StoreError::refused(reason.clone())),
-                None => Ok(step(&mut locks)),
-            }
+                None => Ok(step(locks)),
+            })
         })
     }
 }
@@ -136,6 +175,7 @@ impl Locks {
                 index,
                 owner: owner.clone(),
                 remaining: held.until - now(),
+                place: None,
                 in_doubt: false,
             },
             Holder::Done(since) => Acquired::Done {
@@ -147,45 +187,130 @@ impl Locks {
     }
 
     fn acquire(&mut self, request: Request<'_>) -> Acquired {
-        let sent = now();
-        let owner = request.owner;
-        let names = request.names.iter().enumerate();
-        let mut refusals = Vec::new();
-        let mut free = Vec::new();
-        for (index, name) in names {
-            match self.refusal(index, name, owner) {
-                Some(refusal) => refusals.push(refusal),
-                None => free.push(index),
+        let Request {
+            names,
+            want,
+            owner,
+            ttl,
+            ..
+        } = request;
+        // Those who wait come before those who come.
+        self.settle();
+        let refusal = match self.grant(names, want, owner, ttl) {
+            Ok(index) => {
+                self.waiting.retain(|waiting| waiting.owner != owner);
+                return Acquired::Granted {
+                    index,
+                    sent: now(),
+                    in_doubt: false,
+                };
+            }
+            Err(refusal) => refusal,
+        };
+        let queues = matches!(refusal, Acquired::Busy { .. })
+            && !request.wait.is_zero()
+            && self.ears.contains_key(owner);
+        if !queues {
+            self.waiting.retain(|waiting| waiting.owner != owner);
+            return refusal;
+        }
+        let is_it = |waiting: &Waiting| waiting.owner == owner;
+        let stands = self.waiting.iter().position(is_it);
+        let place = stands.unwrap_or_else(|| {
+            self.waiting.push(Waiting {
+                names: names.to_vec(),
+                want,
+                owner: owner.to_owned(),
+                ttl,
+            });
+            self.waiting.len() - 1
+        });
+        match refusal {
+            Acquired::Busy {
+                index,
+                owner,
+                remaining,
+                in_doubt,
+                ..
+            } => Acquired::Busy {
+                index,
+                owner,
+                remaining,
+                place: u64::try_from(place).ok(),
+                in_doubt,
+            },
+            other => other,
+        }
+    }
+
+    /// Grants all of the names or one, and says which; or why not.
+    fn grant(
+        &mut self,
+        names: &[String],
+        want: Want,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<usize, Acquired> {
+        let refusals: Vec<_> = (names.iter().enumerate())
+            .map(|(index, name)| self.refusal(index, name, owner))
+            .collect();
+        let granted = match want {
+            Want::All if refusals.iter().all(Option::is_none) => Some(0),
+            Want::All => None,
+            // Of several slots, the one that is the owner's already comes first.
+            Want::Any => (0..names.len())
+                .find(|index| self.find(&names[*index], owner) == Found::Ours)
+                .or_else(|| refusals.iter().position(Option::is_none)),
+        };
+        let Some(index) = granted else {
+            let mut refusals: Vec<_> = refusals.into_iter().flatten().collect();
+            return Err(refusals.swap_remove(soonest(&refusals)));
+        };
+        let names = match want {
+            Want::All => names,
+            Want::Any => &names[index..=index],
+        };
+        for name in names {
+            let by = Holder::Owner(owner.to_owned());
+            let until = after(ttl);
+            self.held.insert(name.clone(), Held { by, until });
+        }
+        Ok(index)
+    }
+
+    /// Gives what is free to those who wait for it, in the order in which they came.
+    fn settle(&mut self) {
+        for waiting in mem::take(&mut self.waiting) {
+            let Waiting {
+                names,
+                want,
+                owner,
+                ttl,
+            } = &waiting;
+            if self.ears.contains_key(owner)
+                && let Ok(index) = self.grant(names, *want, owner, *ttl)
+            {
+                let since = now();
+                self.tell(owner, Woken::Granted { index, since });
+            } else {
+                self.waiting.push(waiting);
             }
         }
-        if request.want == Want::Any {
-            let ours = |index: &&usize| self.held.contains_key(&request.names[**index]);
-            free = free
-                .iter()
-                .find(ours)
-                .or(free.first())
-                .copied()
-                .into_iter()
-                .collect();
+    }
+
+    fn tell(&mut self, owner: &str, news: Woken) {
+        if let Some(ear) = self.ears.get_mut(owner) {
+            ear.news = Some(news);
+            self.to_wake.extend(ear.waker.take());
         }
-        let granted = match request.want {
-            Want::All => refusals.is_empty(),
-            Want::Any => !free.is_empty(),
-        };
-        if !granted {
-            return refusals.swap_remove(soonest(&refusals));
-        }
-        for index in &free {
-            let held = Held {
-                by: Holder::Owner(owner.to_owned()),
-                until: after(request.ttl),
-            };
-            self.held.insert(request.names[*index].clone(), held);
-        }
-        Acquired::Granted {
-            index: free[0],
-            sent,
-            in_doubt: false,
+    }
+
+    /// Those who wait for such names had better look again.
+    fn tell_all(&mut self, of: impl Fn(&[String]) -> bool) {
+        let told = self.waiting.iter().filter(|waiting| of(&waiting.names));
+        let owners: Vec<_> = told.map(|waiting| waiting.owner.clone()).collect();
+        for owner in owners {
+            self.tell(&owner, Woken::Look);
         }
     }
 
@@ -254,18 +379,29 @@ impl Store for Memory {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        names: &'a [String],
-        owner: &'a str,
-        leave: Leave,
-    ) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
         self.step(move |locks| {
-            let release = |answer, name: &String| match locks.release(name, owner, leave) {
+            let Release {
+                names,
+                owner,
+                leave,
+                ..
+            } = release;
+            let one = |answer, name: &String| match locks.release(name, owner, leave) {
                 Found::Ours => answer,
                 other => other,
             };
-            names.iter().fold(Found::Ours, release)
+            let answer = names.iter().fold(Found::Ours, one);
+            locks.waiting.retain(|waiting| waiting.owner != owner);
+            match leave {
+                Leave::Nothing => locks.settle(),
+                Leave::Closed(_) => {}
+                // Nobody has to wait any longer.
+                Leave::Done(_) => {
+                    locks.tell_all(|waits| waits.iter().any(|name| names.contains(name)));
+                }
+            }
+            answer
         })
     }
 
@@ -279,8 +415,41 @@ impl Store for Memory {
         })
     }
 
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        let hears = Hears::default();
+        self.locks().ears.insert(owner.to_owned(), hears);
+        let memory = self;
+        Box::new(Heard { memory, owner })
+    }
+
     fn in_callers_time(&self) -> bool {
         true
+    }
+}
+
+/// News for one owner.
+struct Heard<'a> {
+    memory: &'a Memory,
+    owner: &'a str,
+}
+
+impl Ear for Heard<'_> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
+        let mut locks = self.memory.locks();
+        let Some(ear) = locks.ears.get_mut(self.owner) else {
+            return Poll::Pending;
+        };
+        if let Some(news) = ear.news.take() {
+            return Poll::Ready(news);
+        }
+        ear.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Heard<'_> {
+    fn drop(&mut self) {
+        self.memory.locks().ears.remove(self.owner);
     }
 }
 

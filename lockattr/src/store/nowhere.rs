@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token};
+use super::{Acquired, Found, Release, Renewal, Reply, Request, Store, Token};
 use crate::error::StoreError;
 
 /// Grants everything to everybody.
@@ -24,7 +24,7 @@ impl Store for Nowhere {
         Box::pin(async { Ok(vec![Found::Ours; leases.len()]) })
     }
 
-    fn release<'a>(&'a self, _: &'a [String], _: &'a str, _: Leave) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, _: Release<'a>) -> Reply<'a, Found> {
         Box::pin(async { Ok(Found::Ours) })
     }
 
@@ -34,5 +34,9 @@ impl Store for Nowhere {
                 "the body runs without a lock, and there is no token without one",
             ))
         })
+    }
+
+    fn excludes(&self) -> bool {
+        false
     }
 }

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use redis::{Cmd, Script, Value};
 
-use super::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token, Try, Want};
+use super::{
+    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
+};
 use crate::engine::Engine;
 use crate::error::StoreError;
 
@@ -19,12 +21,14 @@ mod fault;
 mod line;
 mod link;
 mod pulse;
+mod subscriber;
 mod target;
 
 use fault::Fault;
 use line::Server;
 use link::{Answer, Link, Watchdog};
 use pulse::Wait;
+use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::target;
 
 /// How long a token counter outlives the last token drawn. Without the counter the server's clock
@@ -41,13 +45,14 @@ pub(crate) struct Redis {
     reply_timeout: Duration,
     /// How long a step may take in all: for connecting and for the answer.
     step_timeout: Duration,
+    subscriber: Subscriber,
     scripts: Scripts,
 }
 
 struct Scripts {
     contend: Lua,
     renew: Lua,
-    release: Lua,
+    release: Arc<Lua>,
     token: Lua,
 }
 
@@ -68,6 +73,8 @@ impl Lua {
 pub(crate) struct Settings {
     /// What every name starts with, and every helper key.
     pub(crate) prefix: String,
+    /// Which client it is, among all.
+    pub(crate) id: String,
     pub(crate) target: redis::Client,
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
@@ -82,16 +89,31 @@ impl Redis {
             engine: engine.clone(),
             connect_timeout: settings.connect_timeout,
         });
+        let calls = Link::new(&server, settings.reply_timeout);
+        let step_timeout = settings.connect_timeout + settings.reply_timeout;
+        let release = Arc::new(Lua::new(concat!(
+            include_str!("redis/queue.lua"),
+            include_str!("redis/release.lua")
+        )));
+        let subscriber = Subscriber::new(
+            Arc::clone(&server),
+            format!("{}wake:{}", settings.prefix, settings.id),
+            unclaimed(engine, &calls, &release, step_timeout),
+        );
         Self {
             prefix: settings.prefix.clone(),
-            calls: Link::new(&server, settings.reply_timeout),
+            calls,
             watchdog: Watchdog::new(&server),
             reply_timeout: settings.reply_timeout,
-            step_timeout: settings.connect_timeout + settings.reply_timeout,
+            step_timeout,
+            subscriber,
             scripts: Scripts {
-                contend: Lua::new(include_str!("redis/contend.lua")),
+                contend: Lua::new(concat!(
+                    include_str!("redis/queue.lua"),
+                    include_str!("redis/contend.lua")
+                )),
                 renew: Lua::new(include_str!("redis/renew.lua")),
-                release: Lua::new(include_str!("redis/release.lua")),
+                release,
                 token: Lua::new(include_str!("redis/token.lua")),
             },
         }
@@ -108,10 +130,13 @@ impl Redis {
             owner,
             ttl: TTL,
             try_: Try::First,
+            wait: Duration::ZERO,
         };
+        // It waits, and then it waits no more.
         let refused = Request {
             owner: "another",
             try_: Try::Again,
+            wait: TTL,
             ..first
         };
         // A server that knows the scripts already would hide that their texts may not be sent.
@@ -122,19 +147,37 @@ impl Redis {
             may_eval.map_err(|fault| fault.error)?;
             self.acquire(first).await?;
             self.acquire(refused).await?;
+            let wait = Duration::ZERO;
+            self.acquire(Request { wait, ..refused }).await?;
             let lease = Renewal {
                 name,
                 owner,
                 ttl: TTL,
             };
             self.renew(&[lease], self.reply_timeout).await?;
+            // A release goes on where this is refused, so it would not show.
+            let mut pop = redis::cmd("ZPOPMIN");
+            pop.arg(self.queue(name));
+            let may_pop = self.calls.ask(pop, &mut self.step()).await;
+            may_pop.map_err(|fault| fault.error)?;
+            self.prove_channel().await;
             self.token(name, &names, owner).await
         };
         let proved = steps.await;
-        let released = self.release(&names, owner, Leave::Nothing).await;
-        // Both keys are this client's alone; without the right to run scripts this is the only way.
+        let release = Release {
+            names: &names,
+            want: Want::All,
+            index: 0,
+            lock: name,
+            owner,
+            leave: Leave::Nothing,
+            granted: true,
+            asked: None,
+        };
+        let released = self.release(release).await;
+        // The keys are this client's alone; without the right to run scripts this is the only way.
         let mut delete = redis::cmd("DEL");
-        delete.arg(name).arg(self.counter(name));
+        delete.arg(&[name, &self.counter(name), &self.queue(name)]);
         let _ = self.calls.ask(delete, &mut self.step()).await;
         match (proved?, released?) {
             (Token::Drawn(_), Found::Ours) => Ok(()),
@@ -142,6 +185,20 @@ impl Redis {
                 "the server does not keep what is written to it: the lock `{name}` was granted \
                  and then gone"
             ))),
+        }
+    }
+
+    /// Without the right to its channel a client works all the same, but nobody wakes its callers.
+    async fn prove_channel(&self) {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(self.subscriber.channel()).arg("");
+        let published = self.calls.ask(publish, &mut self.step()).await;
+        let proved = match published {
+            Ok(_) => self.subscriber.prove().await,
+            Err(fault) => Err(fault.error),
+        };
+        if let Err(error) = proved {
+            self.subscriber.tell_unheard(&error);
         }
     }
 
@@ -155,38 +212,48 @@ impl Redis {
         self.calls.step(2 * self.step_timeout)
     }
 
-    /// Runs a script by its hash; by its text where the server does not know it (any more).
-    async fn run(
-        &self,
-        script: &Lua,
-        call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
-        step: &mut Wait<'_>,
-    ) -> Answer {
-        let answer = self.calls.ask(call.by_hash(script), step).await;
-        if answer.as_ref().is_err_and(|fault| fault.no_script) {
-            // Boxed, as everything rare: every call's future holds this one.
-            return Box::pin(self.calls.ask(call.by_text(script), step)).await;
-        }
-        answer
-    }
-
     async fn contend(
         &self,
         request: Request<'_>,
         in_doubt: bool,
         step: &mut Wait<'_>,
     ) -> Result<Acquired, Fault> {
-        let any = request.want == Want::Any;
-        let call = Call::new(request.names, |command| {
+        let waits = !request.wait.is_zero();
+        let heard = waits && self.subscriber.hears(request.owner);
+        let queues = self.queues(request.names, request.want);
+        // One that has never waited stands in no queue.
+        let entry = (waits || request.try_ == Try::Again)
+            .then(|| self.entry(request.owner, request.ttl, request.names.len()));
+        let call = Call::new(request.names, &queues, |command| {
             command.arg(request.owner).arg(millis(request.ttl));
-            if any {
-                command.arg("any");
+            command.arg(match request.want {
+                Want::All => "all",
+                Want::Any => "any",
+            });
+            if let Some(entry) = &entry {
+                command.arg(entry).arg(millis(request.wait));
             }
         });
-        let (answer, sent) = self.run(&self.scripts.contend, call, step).await?;
-        verdict(&answer, sent, in_doubt)
-            .filter(|verdict| index(verdict) < request.names.len())
-            .ok_or_else(|| self.nonsense(&answer))
+        let contend = &self.scripts.contend;
+        let (answer, sent) = contend.run(&self.calls, call, step).await?;
+        let Verdict {
+            mut acquired,
+            server,
+        } = verdict(&answer, sent, in_doubt)
+            .filter(|verdict| index(&verdict.acquired) < request.names.len())
+            .ok_or_else(|| self.nonsense(&answer))?;
+        // Of several locks one is given at a time, which is no grant yet: the owner has to look.
+        let one_is_all = request.want == Want::Any || request.names.len() == 1;
+        if let Some(server) = server.filter(|_| one_is_all) {
+            self.subscriber.tie(request.owner, sent, server);
+        }
+        if let Acquired::Busy { place, .. } = &mut acquired
+            && !heard
+        {
+            // It stands in the queue, but would be passed over.
+            *place = None;
+        }
+        Ok(acquired)
     }
 
     async fn first_try(
@@ -217,27 +284,55 @@ impl Redis {
         }
     }
 
-    async fn remove(
-        &self,
-        names: &[String],
-        owner: &str,
-        leave: Leave,
-        step: &mut Wait<'_>,
-    ) -> Result<Found, Fault> {
-        let call = Call::new(names, |command| {
-            command.arg(owner);
-            match leave {
-                Leave::Nothing => {}
-                Leave::Closed(length) => {
+    async fn remove(&self, release: Release<'_>, step: &mut Wait<'_>) -> Result<Found, Fault> {
+        let lock = [self.queue(release.lock)];
+        let more = match release.want {
+            Want::All if release.names.len() > 1 => self.queues(release.names, Want::All),
+            Want::All | Want::Any => Vec::new(),
+        };
+        let queues = if more.is_empty() { &lock[..] } else { &more };
+        let entry = release
+            .asked
+            .map(|(ttl, names)| self.entry(release.owner, ttl, names));
+        let call = Call::new(release.names, queues, |command| {
+            command.arg(release.owner);
+            command.arg(release.names.len()).arg(release.index);
+            match (&entry, release.leave) {
+                (Some(entry), _) => {
+                    command.arg("gone").arg(entry);
+                }
+                (None, Leave::Nothing) => {}
+                (None, Leave::Closed(length)) => {
                     command.arg("closed").arg(millis(length));
                 }
-                Leave::Done(length) => {
+                (None, Leave::Done(length)) => {
                     command.arg("done").arg(millis(length));
                 }
             }
         });
-        let (answer, _) = self.run(&self.scripts.release, call, step).await?;
+        let (answer, _) = self.scripts.release.run(&self.calls, call, step).await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
+    }
+
+    /// How a request stands in a queue. Of a lock it may be given each of as many slots as it asks
+    /// for; of several locks, each.
+    fn entry(&self, owner: &str, ttl: Duration, names: usize) -> String {
+        let channel = self.subscriber.channel();
+        format!("{owner} {} {names} {channel}", millis(ttl))
+    }
+
+    /// Who waits for a lock.
+    fn queue(&self, lock: &str) -> String {
+        [&self.prefix, "wait:{", lock, "}"].concat()
+    }
+
+    fn queues(&self, names: &[String], want: Want) -> Vec<String> {
+        let locks = match want {
+            Want::All => names,
+            // The first slot is the lock.
+            Want::Any => &names[..1],
+        };
+        locks.iter().map(|lock| self.queue(lock)).collect()
     }
 
     /// The counter of a lock's tokens: a helper key under the client's prefix, whose hash tag is the
@@ -278,7 +373,7 @@ impl Store for Redis {
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
             let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
-            let call = Call::new(&names, |command| {
+            let call = Call::new(&names, NO_QUEUE, |command| {
                 for lease in leases {
                     command.arg(lease.owner).arg(millis(lease.ttl));
                 }
@@ -301,25 +396,29 @@ impl Store for Redis {
         })
     }
 
-    fn release<'a>(
-        &'a self,
-        names: &'a [String],
-        owner: &'a str,
-        leave: Leave,
-    ) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(async move {
+            let waited = release.asked.is_some();
+            if waited {
+                self.subscriber.gone(release.owner);
+            }
             let mut step = self.step();
-            let answer = match self.remove(names, owner, leave, &mut step).await {
+            let released = match self.remove(release, &mut step).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
-                    // What is no longer there may have been removed by the first request.
-                    Box::pin(self.remove(names, owner, leave, &mut step))
+                    // What was granted and is no longer there may have been removed by the first
+                    // request.
+                    let excused = in_doubt && release.granted;
+                    Box::pin(self.remove(release, &mut step))
                         .await
-                        .map(|found| if in_doubt { Found::Ours } else { found })
+                        .map(|found| if excused { Found::Ours } else { found })
                 }
                 answer => answer,
             };
-            answer.map_err(|fault| fault.error)
+            if waited && released.is_ok() {
+                self.subscriber.forgotten(release.owner);
+            }
+            released.map_err(|fault| fault.error)
         })
     }
 
@@ -329,10 +428,10 @@ impl Store for Redis {
             let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
             let mut step = self.two_steps();
             let draw = async |step: &mut Wait<'_>| {
-                let call = Call::new(&keys, |command| {
+                let call = Call::new(&keys, NO_QUEUE, |command| {
                     command.arg(owner).arg(millis(COUNTER_TTL));
                 });
-                self.run(&self.scripts.token, call, step).await
+                self.scripts.token.run(&self.calls, call, step).await
             };
             let answer = match draw(&mut step).await {
                 // A token drawn twice is merely a larger one.
@@ -344,26 +443,81 @@ impl Store for Redis {
                 return Ok(Token::NotHeld(found));
             }
             match &answer {
-                Value::BulkString(digits) => std::str::from_utf8(digits)
-                    .ok()
-                    .and_then(|digits| digits.parse().ok())
-                    .map(Token::Drawn),
+                Value::BulkString(digits) => number(digits).map(Token::Drawn),
                 _ => None,
             }
             .ok_or_else(|| self.nonsense(&answer).error)
         })
+    }
+
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        Box::new(self.subscriber.hear(owner))
+    }
+}
+
+/// Gives back what was passed to a request that nobody waits for any more.
+fn unclaimed(
+    engine: &Engine,
+    calls: &Link,
+    release: &Arc<Lua>,
+    bound: Duration,
+) -> Box<dyn Fn(Unclaimed) + Send + Sync> {
+    let (engine, calls, release) = (engine.clone(), calls.clone(), Arc::clone(release));
+    Box::new(move |unclaimed| {
+        let (calls, release) = (calls.clone(), Arc::clone(&release));
+        engine.spawn(async move {
+            let Unclaimed {
+                lock,
+                queue,
+                owner,
+                index,
+            } = unclaimed;
+            let keys = [lock, queue];
+            let call = Call::new(&keys, NO_QUEUE, |command| {
+                command.arg(&owner).arg(1).arg(index);
+            });
+            let mut step = calls.step(bound);
+            let released = release.run(&calls, call, &mut step).await;
+            if let Err(fault) = released {
+                tracing::warn!(
+                    lock = keys[0], error = %fault.error,
+                    "a lock that came too late could not be given back; it ends with its ttl"
+                );
+            }
+        });
+    })
+}
+
+impl Lua {
+    /// Runs the script by its hash; by its text where the server does not know it (any more).
+    async fn run(
+        &self,
+        calls: &Link,
+        call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
+        step: &mut Wait<'_>,
+    ) -> Answer {
+        let answer = calls.ask(call.by_hash(self), step).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            // Boxed, as everything rare: every call's future holds this one.
+            return Box::pin(calls.ask(call.by_text(self), step)).await;
+        }
+        answer
     }
 }
 
 /// One script call, with what goes into it.
 struct Call<'a, S, F> {
     keys: &'a [S],
+    /// Keys as well.
+    queues: &'a [String],
     args: F,
 }
 
+const NO_QUEUE: &[String] = &[];
+
 impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
-    fn new(keys: &'a [S], args: F) -> Self {
-        Self { keys, args }
+    fn new(keys: &'a [S], queues: &'a [String], args: F) -> Self {
+        Self { keys, queues, args }
     }
 
     fn by_hash(&self, script: &Lua) -> Cmd {
@@ -375,21 +529,32 @@ impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
     }
 
     fn command(&self, verb: &str, script: &str) -> Cmd {
+        let keys = || {
+            let queues = self.queues.iter().map(String::as_str);
+            self.keys.iter().map(AsRef::as_ref).chain(queues)
+        };
         // Each key comes with an owner and a ttl, or one of both for all of them.
-        let names: usize = self.keys.iter().map(|key| key.as_ref().len()).sum();
-        let (count, size) = (self.keys.len(), names + self.keys.len() * 96);
+        let names: usize = keys().map(str::len).sum();
+        let count = self.keys.len() + self.queues.len();
+        let size = names + count * 96;
         let mut command = Cmd::with_capacity(6 + 3 * count, script.len() + size + 32);
         command.arg(verb).arg(script).arg(count);
-        for key in self.keys {
-            command.arg(key.as_ref());
+        for key in keys() {
+            command.arg(key);
         }
         (self.args)(&mut command);
         command
     }
 }
 
+struct Verdict {
+    acquired: Acquired,
+    /// The server's clock in microseconds, where the request was put into a queue.
+    server: Option<u64>,
+}
+
 /// What the script that contends has answered.
-fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Acquired> {
+fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Verdict> {
     let Value::Array(parts) = answer else {
         return None;
     };
@@ -397,32 +562,43 @@ fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Acquired> {
         return None;
     };
     let index = usize::try_from(*index).ok()?;
-    match (state, rest) {
-        (1, []) => Some(Acquired::Granted {
+    let mut server = None;
+    let acquired = match (state, rest) {
+        (1, []) => Acquired::Granted {
             index,
             sent,
             in_doubt,
-        }),
-        (0, [Value::BulkString(owner), Value::Int(left)]) => Some(Acquired::Busy {
+        },
+        (0, [Value::BulkString(owner), Value::Int(left), queued @ ..]) => Acquired::Busy {
             index,
             owner: String::from_utf8_lossy(owner).into_owned(),
             remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
+            place: match queued {
+                [] => None,
+                [Value::Int(place), Value::BulkString(time)] => {
+                    server = Some(number(time)?);
+                    Some(u64::try_from(*place).ok()?)
+                }
+                _ => return None,
+            },
             in_doubt,
-        }),
-        (2, [Value::BulkString(since)]) => {
-            let since = Duration::from_millis(std::str::from_utf8(since).ok()?.parse().ok()?);
-            Some(Acquired::Done {
-                index,
-                since: UNIX_EPOCH.checked_add(since)?,
-                in_doubt,
-            })
-        }
-        (-1, [Value::BulkString(found)]) => Some(Acquired::Foreign {
+        },
+        (2, [Value::BulkString(since)]) => Acquired::Done {
+            index,
+            since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
+            in_doubt,
+        },
+        (-1, [Value::BulkString(found)]) => Acquired::Foreign {
             index,
             found: String::from_utf8_lossy(found).into_owned(),
-        }),
-        _ => None,
-    }
+        },
+        _ => return None,
+    };
+    Some(Verdict { acquired, server })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 fn index(verdict: &Acquired) -> usize {

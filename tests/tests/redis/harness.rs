@@ -176,6 +176,28 @@ fn a_proxy_passes_delays_swallows_cuts_and_leads_elsewhere() {
 }
 
 #[test]
+fn a_proxy_deafens_those_that_listen_to_channels_and_nobody_else() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let (mut first, mut second) = (connection(&proxy.url()), connection(&proxy.url()));
+    let mut other = connection(&proxy.url());
+    let mut listener = first.as_pubsub();
+    listener.subscribe("c").expect("subscribed");
+    assert_eq!(server.subscribers(), 1);
+    assert_eq!(server.ask::<usize>("PUBLISH c one"), 1);
+    assert!(listener.get_message().is_ok());
+    proxy.deafen();
+    // The server knows nothing of it.
+    assert_eq!(server.ask::<usize>("PUBLISH c two"), 1);
+    assert!(listener.get_message().is_err());
+    assert!(second.as_pubsub().subscribe("c").is_err());
+    assert_eq!(server.subscribers(), 1);
+    assert!(ping(&mut other));
+    proxy.heal();
+    assert!(connection(&proxy.url()).as_pubsub().subscribe("c").is_ok());
+}
+
+#[test]
 fn a_fake_server_answers_what_it_is_told() {
     let fake = Fake::start(|words| match words[0].as_str() {
         "PING" => Some(b"+PONG\r\n".to_vec()),

@@ -201,3 +201,64 @@ async fn field_25_with_a_real_server_no_timeout_fires_that_should_not() {
         "{stats:?}"
     );
 }
+
+/// A caller of a client of its own, and when it was served in the test's time.
+async fn served(memory: Memory, hold: Duration) -> tokio::time::Instant {
+    let locks = Client::builder().store(memory).unwrap();
+    let lease = locks.lock("a").ttl(HOUR).wait(24 * HOUR).acquire().await;
+    let lease = lease.unwrap();
+    let at = tokio::time::Instant::now();
+    tokio::time::sleep(hold).await;
+    lease.release().await.unwrap();
+    at
+}
+
+/// As long as tokio's timers may be late.
+const TICK: Duration = Duration::from_millis(2);
+
+#[tokio::test(start_paused = true)]
+async fn in_memory_clients_are_served_in_the_order_in_which_they_came_and_at_once() {
+    let memory = Memory::new();
+    let hold = Duration::from_secs(10);
+    let calls: Vec<_> = (0..5)
+        .map(|number| {
+            let memory = memory.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(number * Duration::from_secs(1)).await;
+                served(memory, hold).await
+            })
+        })
+        .collect();
+    let start = tokio::time::Instant::now();
+    let mut expected = Duration::ZERO;
+    for call in calls {
+        let at = call.await.unwrap() - start;
+        assert!(
+            at >= expected && at <= expected + 5 * TICK,
+            "{at:?} instead of {expected:?}"
+        );
+        expected += hold;
+    }
+    assert_eq!(memory.holder("lock:a"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_memory_a_wait_between_clients_ends_exactly_when_its_time_is_over() {
+    let memory = Memory::new();
+    let one = Client::builder().store(memory.clone()).unwrap();
+    let two = Client::builder().store(memory.clone()).unwrap();
+    let lease = one.lock("a").ttl(HOUR).acquire().await.unwrap();
+    for millis in [1, 700, 12_345, 7_200_000] {
+        let wait = Duration::from_millis(millis);
+        for locks in [&one, &two] {
+            let start = tokio::time::Instant::now();
+            let told = locks.lock("a").ttl(HOUR).wait(wait).acquire().await;
+            assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
+            let took = start.elapsed();
+            assert!(took >= wait && took <= wait + TICK, "{took:?} of {wait:?}");
+        }
+    }
+    // Nobody is left in line who would be handed the key.
+    lease.release().await.unwrap();
+    assert_eq!(memory.holder("lock:a"), None);
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockattr::store::{Acquired, Found, Leave, Renewal, Reply, Request, Store, Token};
+use lockattr::store::{Acquired, Ear, Found, Release, Renewal, Reply, Request, Store, Token};
 use lockattr::{Client, Error, Memory, StoreError, distributed_lock};
 use tests::wait;
 use tokio::sync::Notify;
@@ -124,17 +124,16 @@ impl Store for Breaking {
         Box::pin(self.step(|| {}, self.memory.renew(leases, patience)))
     }
 
-    fn release<'a>(
-        &'a self,
-        names: &'a [String],
-        owner: &'a str,
-        leave: Leave,
-    ) -> Reply<'a, Found> {
-        Box::pin(self.step(|| {}, self.memory.release(names, owner, leave)))
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
+        Box::pin(self.step(|| {}, self.memory.release(release)))
     }
 
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
         Box::pin(self.step(|| {}, self.memory.token(held, locks, owner)))
+    }
+
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        self.memory.ear(owner)
     }
 
     fn in_callers_time(&self) -> bool {

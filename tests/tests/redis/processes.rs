@@ -57,7 +57,12 @@ async fn a_killed_holder_frees_its_key_within_its_ttl() {
     let record = Record::new();
     let locks = client(&server).await;
     let ttl = Duration::from_secs(2);
-    let mut holder = Worker::start("hold", &server.url(), &record, &["42", "2000", "60000"]);
+    let mut holder = Worker::start(
+        "hold",
+        &server.url(),
+        &record,
+        &["42", "2000", "60000", "0"],
+    );
     holder.says("entered");
     // Long enough for a renewal: what counts is the ttl, not when the body began.
     let beat = server.pttl("lock:sync:42");
@@ -84,7 +89,12 @@ async fn a_holder_frozen_past_its_ttl_is_not_polled_again_and_harms_nobody() {
     let server = Server::start();
     let record = Record::new();
     let locks = client(&server).await;
-    let mut holder = Worker::start("hold", &server.url(), &record, &["42", "1000", "60000"]);
+    let mut holder = Worker::start(
+        "hold",
+        &server.url(),
+        &record,
+        &["42", "1000", "60000", "0"],
+    );
     holder.says("entered");
     wait::until("the body is at work", || record.count(Event::Beat) > 3).await;
     holder.freeze();
@@ -121,7 +131,7 @@ async fn a_holder_frozen_past_its_ttl_is_not_polled_again_and_harms_nobody() {
 fn a_holder_frozen_for_less_than_its_ttl_goes_on() {
     let server = Server::start();
     let record = Record::new();
-    let mut holder = Worker::start("hold", &server.url(), &record, &["42", "4000", "3000"]);
+    let mut holder = Worker::start("hold", &server.url(), &record, &["42", "4000", "3000", "0"]);
     holder.says("entered");
     holder.freeze();
     let pttl = server.pttl("lock:sync:42");

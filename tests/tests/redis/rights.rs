@@ -1,14 +1,17 @@
 //! What a client may do, found out when it connects; and the ways to say where and as whom.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error};
 use tests::server::Server;
-use tests::wait;
+use tests::{log, wait};
 
 use crate::support::{client, job, nap, pair, timed};
 
 const README: &str = include_str!("../../../README.md");
+
+/// What those who wait are woken with, and can do without.
+const CHANNEL: [&str; 4] = ["&lock:*", "+publish", "+subscribe", "+pubsub|numsub"];
 
 /// What the README says that a user needs.
 fn least() -> String {
@@ -16,7 +19,9 @@ fn least() -> String {
         .lines()
         .find(|line| line.starts_with("ACL SETUSER"))
         .expect("documented");
-    let rights = line.split(' ').filter(|word| word.starts_with(['~', '+']));
+    let rights = line
+        .split(' ')
+        .filter(|word| word.starts_with(['~', '&', '+']));
     rights.collect::<Vec<_>>().join(" ")
 }
 
@@ -68,7 +73,7 @@ async fn field_21_each_missing_right_is_named_when_connecting() {
     let least = least();
     let words: Vec<&str> = least
         .split(' ')
-        .filter(|word| word.starts_with('+'))
+        .filter(|word| word.starts_with('+') && !CHANNEL.contains(word))
         .collect();
     for missing in words {
         let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
@@ -92,6 +97,56 @@ async fn field_21_each_missing_right_is_named_when_connecting() {
         let _: () = server.ask("FLUSHALL");
         let _: () = server.ask("SCRIPT FLUSH");
     }
+}
+
+#[tokio::test]
+async fn without_the_rights_to_a_channel_it_is_told_and_waits_end_all_the_same() {
+    log::listen();
+    let server = Server::start();
+    for missing in CHANNEL {
+        let least = least();
+        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
+        let prefix = format!("lock:{}:", missing.len());
+        let locks = Client::builder()
+            .prefix(&prefix)
+            .connect(user(&server, &rights.join(" ")))
+            .await
+            .unwrap();
+        whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
+    }
+    let told = log::about("cannot be woken");
+    for missing in ["publish", "subscribe", "channels"] {
+        assert!(
+            told.iter().any(|told| told.text.contains(missing)),
+            "{missing}: {told:?}"
+        );
+    }
+}
+
+/// Waits for a key that another process's client holds, and gets it after its release.
+async fn whole_cycle_of_a_waiter(locks: &Client, server: &Server, prefix: &str) {
+    let other = Client::builder()
+        .prefix(prefix)
+        .connect(server.url())
+        .await
+        .unwrap();
+    let lease = other.lock("sync:42").acquire().await.unwrap();
+    let waits = async {
+        let request = locks.lock("sync:42").wait(Duration::from_secs(20));
+        request.acquire().await.unwrap().release().await.unwrap();
+    };
+    let gives_back = async {
+        let queue = format!("{prefix}wait:{{{prefix}sync:42}}");
+        wait::until("it waits", || server.keys().contains(&queue)).await;
+        lease.release().await.unwrap();
+    };
+    let start = Instant::now();
+    tokio::join!(waits, gives_back);
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -2,14 +2,16 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::server::Server;
+use tests::wait;
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 /// What an acquire that cannot be answered may take: two attempts of connecting and a reply, one
 /// second each.
@@ -17,6 +19,9 @@ pub(crate) const BOUND: Duration = Duration::from_secs(4);
 
 /// Room on top of a bound for a machine with other work.
 pub(crate) const SLACK: Duration = Duration::from_millis(1500);
+
+/// What a lost wake-up costs a waiter at most, where its holder's lease runs for longer.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) async fn client(server: &Server) -> Client {
     match Client::connect(server.url()).await {
@@ -59,7 +64,10 @@ pub(crate) async fn nap(millis: u64) {
 }
 
 /// Polls a future at its wake-ups until it is done or has been polled `count` times.
-pub(crate) async fn polled<F: Future>(mut future: Pin<&mut F>, count: usize) -> Option<F::Output> {
+pub(crate) async fn polled<F: Future + ?Sized>(
+    mut future: Pin<&mut F>,
+    count: usize,
+) -> Option<F::Output> {
     let mut done = 0;
     poll_fn(|context| {
         done += 1;
@@ -82,6 +90,64 @@ pub(crate) fn runtimes() -> [Runtime; 2] {
         .enable_all()
         .build();
     [current, multi].map(|runtime| runtime.expect("a runtime"))
+}
+
+/// Callers who wait for one key, and what becomes of them.
+pub(crate) struct Callers<'a> {
+    server: &'a Server,
+    key: &'static str,
+    served: Arc<Mutex<Vec<(usize, Instant)>>>,
+    pub(crate) calls: Vec<JoinHandle<Result<(), Error>>>,
+}
+
+impl<'a> Callers<'a> {
+    pub(crate) fn new(server: &'a Server, key: &'static str) -> Self {
+        Self {
+            server,
+            key,
+            served: Arc::default(),
+            calls: Vec::new(),
+        }
+    }
+
+    /// One more caller, which gives the key back as soon as it has it.
+    pub(crate) fn call(&mut self, locks: &Client, wait: Duration) {
+        let (number, served) = (self.calls.len(), Arc::clone(&self.served));
+        let request = locks.lock(self.key).wait(wait);
+        self.calls.push(tokio::spawn(async move {
+            let lease = request.acquire().await?;
+            served.lock().unwrap().push((number, Instant::now()));
+            lease.release().await
+        }));
+    }
+
+    /// One more caller, the first of its client, which stands in line on the server when this
+    /// returns.
+    pub(crate) async fn arrive(&mut self, locks: &Client) {
+        let before = self.in_line();
+        self.call(locks, Duration::from_secs(60));
+        wait::until("it stands in line", || self.in_line() > before).await;
+    }
+
+    /// How many stand in line on the server.
+    pub(crate) fn in_line(&self) -> u64 {
+        self.server.waiters(&format!("lock:{}", self.key))
+    }
+
+    /// Who was served so far, and when.
+    pub(crate) fn served(&self) -> Vec<(usize, Instant)> {
+        self.served.lock().unwrap().clone()
+    }
+
+    /// Waits until so many have been served, and says in which order.
+    pub(crate) async fn within(&self, limit: Duration, count: usize) -> Vec<usize> {
+        let what = format!("{count} callers are served");
+        wait::within(&what, limit, || self.served().len() >= count).await;
+        self.served()
+            .into_iter()
+            .map(|(number, _)| number)
+            .collect()
+    }
 }
 
 /// An executor that is not tokio's: it parks its thread.

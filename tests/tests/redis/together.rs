@@ -456,7 +456,7 @@ fn a_process_can_be_told_to_do_without_locks() {
     let output = std::process::Command::new(tests::worker::program())
         .args(["hold", "redis://127.0.0.1:1/"])
         .arg(record.path())
-        .args(["42", "2000", "10"])
+        .args(["42", "2000", "10", "0"])
         .env("LOCKATTR_DISABLED", "1")
         .stdin(input)
         .output()

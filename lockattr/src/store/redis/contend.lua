@@ -1,7 +1,18 @@
--- Asks for locks that were refused, or may have been granted already.
--- KEYS: locks, or the slots of one.  ARGV: owner, ttl in ms, 'any' for one of them.
--- Answers {1, i} granted, {0, i, holder, ms left} busy, {2, i, ms since 1970} done,
--- {-1, i, what} not a lock; i counts the keys from 0.
+-- Asks for locks that were refused, or may have been granted already, and queues for them.
+-- KEYS: locks, or the slots of one; then the queue of each lock.
+-- ARGV: owner, ttl in ms, 'all' or 'any' of them; of one that waits, or has waited, its entry in a
+-- queue, and for how many ms yet.
+-- Answers {1, i} granted, {2, i, ms since 1970} done, {-1, i, what} not a lock,
+-- {0, i, holder, ms left} busy, and of one that waits its place, from 0, and the time in
+-- microseconds; i counts the keys from 0.
+local any = ARGV[3] == 'any'
+local count = any and #KEYS - 1 or #KEYS / 2
+local me, wait = ARGV[4], tonumber(ARGV[5] or 0)
+
+local function queue(i)
+  return KEYS[any and #KEYS or count + i]
+end
+
 local function look(key)
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then
@@ -25,30 +36,63 @@ local function look(key)
   return 0, string.sub(holder, 1, 256), left
 end
 
-local free, refusal
-for i, key in ipairs(KEYS) do
-  local state, what, left = look(key)
+local mine, refusal = {}, nil
+for i = 1, count do
+  local state, what, left = look(KEYS[i])
+  if state == 1 and what ~= 'ours' then
+    -- A lock that has expired under its holder: those who wait come before those who come.
+    local winner = pass(KEYS[i], i - 1, queue(i), not (any and mine[1]) and me or nil)
+    if winner and winner ~= ARGV[1] then
+      state, what, left = look(KEYS[i])
+    end
+  end
   if state == 1 then
     -- Of several slots, the one that is ours already comes first.
-    if what == 'ours' or not free then
-      free = i
-    end
-    if what == 'ours' and ARGV[3] == 'any' then
-      break
-    end
+    table.insert(mine, what == 'ours' and 1 or #mine + 1, i)
   elseif not refusal or (state == 0 and refusal[1] == 0 and left < refusal[4]) then
     refusal = {state, i - 1, what, left}
   end
 end
 
-if refusal and (ARGV[3] ~= 'any' or not free) then
+local granted = any and mine[1] or not refusal
+local asks = granted or (refusal[1] == 0 and wait > 0 and refusal[2] + 1)
+for i = 1, me and (any and 1 or count) or 0 do
+  if granted or not asks or not any and asks ~= i then
+    leave(KEYS[i], queue(i), me)
+  end
+end
+
+if granted and any then
+  redis.call('SET', KEYS[mine[1]], ARGV[1], 'PX', ARGV[2])
+  return {1, mine[1] - 1}
+end
+if granted then
+  for i = 1, count do
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+  end
+  return {1, 0}
+end
+
+-- All or none: what was given to us while we waited, or is free, goes on to the next.
+for _, i in ipairs(mine) do
+  if not pass(KEYS[i], i - 1, queue(i)) then
+    redis.call('DEL', KEYS[i])
+  end
+end
+if not asks then
   return refusal
 end
-if ARGV[3] == 'any' then
-  redis.call('SET', KEYS[free], ARGV[1], 'PX', ARGV[2])
-  return {1, free - 1}
+local line = queue(asks)
+if not redis.call('ZSCORE', line, me) then
+  local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
+  redis.call('ZADD', line, (tonumber(last[2]) or 0) + 1, me)
 end
-for _, key in ipairs(KEYS) do
-  redis.call('SET', key, ARGV[1], 'PX', ARGV[2])
+-- Those who wait look again more often than this, so that it outlives none of them for long.
+local length = math.min(wait, 300000) + 1000
+if redis.call('PTTL', line) < length then
+  redis.call('PEXPIRE', line, length)
 end
-return {1, 0}
+local time = redis.call('TIME')
+table.insert(refusal, redis.call('ZRANK', line, me))
+table.insert(refusal, string.format('%.0f', time[1] * 1000000 + time[2]))
+return refusal

@@ -1,21 +1,43 @@
--- Ends an owner's hold of the locks that it still holds.
--- KEYS: locks.  ARGV: owner; and where something is to be left, 'closed' or 'done', and its ms.
--- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's.
-local answer = 1
-for _, lock in ipairs(KEYS) do
+-- Ends an owner's hold of the locks that it still holds, and passes them on to those who wait.
+-- KEYS: locks, or slots of one; then the queue of each lock.
+-- ARGV: owner, how many locks, the index of the first among those that were asked for; and
+-- 'closed' or 'done' with its ms where that is to be left, or 'gone' with the entry of one that
+-- waits no more.
+-- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
+-- waits no more, 1 where it held any or stood in a queue.
+local count, index, what = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local answer, found = 1, false
+for i = 1, count do
+  local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
+  if what == 'gone' and leave(lock, queue, ARGV[5]) then
+    found = true
+  end
   local held = redis.pcall('GET', lock)
   if held ~= ARGV[1] then
     answer = held and 2 or 0
-  elseif not ARGV[2] then
-    redis.call('DEL', lock)
-  elseif ARGV[2] == 'closed' then
+  elseif what == 'closed' then
     -- The same place, but an id that no lease has: nothing can renew or release it.
     local closed = string.rep('0', 32) .. string.sub(held, 33)
-    redis.call('SET', lock, closed, 'PX', ARGV[3])
-  else
+    redis.call('SET', lock, closed, 'PX', ARGV[5])
+  elseif what == 'done' then
     local time = redis.call('TIME')
     local since = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-    redis.call('SET', lock, 'done@' .. since, 'PX', ARGV[3])
+    redis.call('SET', lock, 'done@' .. since, 'PX', ARGV[5])
+    -- Nobody has to wait any longer.
+    local entry = first(queue)
+    while entry do
+      local owner, channel = string.match(entry, '^(%S+) %d+ %d+ (.+)$')
+      tell(channel, owner)
+      entry = first(queue)
+    end
+  else
+    found = true
+    if not pass(lock, index + i - 1, queue) then
+      redis.call('DEL', lock)
+    end
   end
+end
+if what == 'gone' and found then
+  return 1
 end
 return answer

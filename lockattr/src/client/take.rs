@@ -1,0 +1,482 @@
+//! Taking a key: standing in line for it, asking the store, and waiting while it is busy.
+
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crate::clock::Clock;
+use crate::error::{Error, StoreError};
+use crate::hold::{Grant, Hold, Names, Terms, relied_on};
+use crate::jitter::jittered;
+use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
+use crate::lease::Lease;
+use crate::owner;
+use crate::queue::{Busy, Entry, Granted, Head, News, Ticket, Wish};
+use crate::store::{Acquired, Ear, Request, Try, Woken};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// Pauses between looks of a caller whom the store has not promised to wake.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The first of a store's queue looks again after so long: what a lost wake-up costs at most.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Those behind it look that much later each, also when a holder's ttl is over: they are needed
+/// only where those before them, or the queue itself, are gone.
+const STAGGER: Duration = Duration::from_millis(200);
+
+/// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) names: Names,
+    pub(super) owner: String,
+    pub(super) terms: Terms,
+    pub(super) wait: Duration,
+}
+
+impl Ask {
+    /// The ttl that the store is asked for: a key that is to stay closed for longer does so also
+    /// where its holder dies.
+    fn ttl(&self) -> Duration {
+        self.terms.ttl.max(self.terms.min_hold)
+    }
+
+    fn wish(&self) -> Wish {
+        // A lease that is handed over runs out sooner than a new one, which `min_hold` forbids.
+        let takes = self.names.permits() == 1 && self.terms.min_hold.is_zero();
+        Wish {
+            permits: self.names.permits(),
+            waits: !self.wait.is_zero(),
+            takes: takes.then(|| self.ttl()),
+        }
+    }
+}
+
+/// Takes the key, waiting for it where the call allows that.
+///
+/// Cancel-safe: a future that is dropped at any point gives back what it may have got.
+pub(super) async fn take(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error> {
+    let clock = keeper.clock_of_caller();
+    let give_up = clock.now() + ask.wait;
+    let caller = Caller {
+        keeper,
+        clock,
+        give_up,
+        _open: keeper.ask(),
+    };
+    let head = match keeper.enter(keeper.line_of(&ask.names), ask.wish()) {
+        Entry::Head(head) => head,
+        Entry::Busy(busy) => return Err(caller.busy(&ask, busy)),
+        Entry::Behind(ticket) => {
+            // Boxed, as everything rare: the futures of all locked functions hold this one.
+            let place = Place { keeper, ticket };
+            match Box::pin(caller.stand(&ask, place)).await? {
+                Turn::Head(head) => head,
+                Turn::Handed(head, from) => {
+                    return Ok(caller.go_on(ask, head, &from));
+                }
+            }
+        }
+    };
+    caller.ask_store(ask, head).await
+}
+
+/// One call on its way to its lease.
+struct Caller<'a> {
+    keeper: &'a Arc<Keeper>,
+    clock: Clock,
+    give_up: Instant,
+    /// Shutting down waits for it.
+    _open: OnItsWay,
+}
+
+/// How a caller comes to the head of its line.
+enum Turn {
+    Head(Head),
+    /// With the lease of the caller before.
+    Handed(Head, Arc<Hold>),
+}
+
+impl Caller<'_> {
+    /// Stands in line until it is this caller's turn.
+    async fn stand(&self, ask: &Ask, mut place: Place<'_>) -> Result<Turn, Error> {
+        if self.keeper.is_closed() {
+            return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
+        }
+        let news = if ask.wait.is_zero() {
+            place.ticket.news().await
+        } else {
+            let mut over = pin!(self.sleep_until(self.give_up));
+            let told = {
+                let mut news = pin!(place.ticket.news());
+                poll_fn(|cx| match news.as_mut().poll(cx) {
+                    Poll::Ready(news) => Poll::Ready(Some(news)),
+                    Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+                })
+                .await
+            };
+            match told {
+                Some(news) => news,
+                None => match place.ticket.hurry() {
+                    Some(busy) => return Err(self.busy(ask, busy)),
+                    // The store is being asked, which takes no longer than the store's own bound.
+                    None => place.ticket.news().await,
+                },
+            }
+        };
+        match news {
+            News::Turn(head) => Ok(Turn::Head(head)),
+            News::Handed(head, from) if self.clock.now() < from.deadline() => {
+                Ok(Turn::Handed(head, from))
+            }
+            News::Handed(head, from) => {
+                self.keeper.give_back(Return::of(from, false));
+                Ok(Turn::Head(head))
+            }
+            News::Busy(busy) => Err(self.busy(ask, busy)),
+            News::Down(source) => Err(unavailable(ask, source)),
+        }
+    }
+
+    /// Goes on with the lease of the caller before, on terms of its own.
+    fn go_on(&self, ask: Ask, head: Head, from: &Hold) -> Lease {
+        let hold = self.keeper.hold(Grant {
+            index: from.index(),
+            owner: from.owner.to_string(),
+            clock: self.clock,
+            granted: self.clock.now(),
+            sent: from.started(),
+            terms: Terms {
+                ttl: ask.ttl(),
+                ..ask.terms
+            },
+            in_doubt: false,
+            names: ask.names,
+        });
+        head.granted(&hold, Granted::Handed);
+        Lease::new(hold, Arc::clone(self.keeper))
+    }
+
+    /// Asks the store, and waits while the key is busy.
+    async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
+        let keeper = self.keeper;
+        let line = keeper.line_of(&ask.names);
+        let owner = ask.owner.clone();
+        let ttl = ask.ttl();
+        let waits = !ask.wait.is_zero();
+        let mut asked = Asked::new(keeper, ask);
+        let mut try_ = if keeper.queue.is_contended(line) {
+            Try::Again
+        } else {
+            Try::First
+        };
+        // Before it is asked, so that no news is missed.
+        let mut ear = waits.then(|| keeper.store.ear(&owner));
+        let mut pause = FIRST_PAUSE;
+        let mut among_others = false;
+        loop {
+            let left = self.give_up.saturating_duration_since(self.clock.now());
+            let answer = asked.once(try_, left).await;
+            let first_try = mem::replace(&mut try_, Try::Again) == Try::First;
+            let now = self.clock.now();
+            let next = match answer {
+                Ok(Acquired::Granted { index, sent, .. }) => {
+                    if now < sent + relied_on(ttl) {
+                        if first_try || !among_others {
+                            keeper.queue.set_contended(line, among_others);
+                        }
+                        return Ok(asked.into_lease(self, head, index, sent, among_others));
+                    }
+                    if now >= self.give_up {
+                        let late = "the grant came when its ttl was over";
+                        return Err(asked.unavailable(StoreError::refused(late)));
+                    }
+                    // The store recognises the owner and starts the ttl anew.
+                    now
+                }
+                Ok(Acquired::Busy {
+                    index,
+                    owner,
+                    remaining,
+                    place,
+                    ..
+                }) => {
+                    among_others = true;
+                    keeper.queue.set_contended(line, true);
+                    let holder = owner::shown(&owner);
+                    head.busy(&Busy {
+                        holder: Some(holder.clone()),
+                        until: now + remaining,
+                    });
+                    if now >= self.give_up {
+                        return Err(Error::Busy {
+                            key: asked.key(index),
+                            holder,
+                            remaining,
+                        });
+                    }
+                    let look = next_look(now, place, remaining, &mut pause);
+                    look.min(self.give_up)
+                }
+                Ok(Acquired::Done { index, since, .. }) => {
+                    return Err(Error::Done {
+                        key: asked.key(index),
+                        since,
+                    });
+                }
+                Ok(Acquired::Foreign { index, found }) => {
+                    return Err(Error::Foreign {
+                        key: asked.key(index),
+                        found,
+                    });
+                }
+                Err(source) => {
+                    head.down(&source);
+                    return Err(asked.unavailable(source));
+                }
+            };
+            let granted = self.wait_until(next, ear.as_deref_mut()).await;
+            if keeper.is_closed() {
+                return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
+            }
+            if let Some((index, since)) = granted
+                // What has run out by half is asked for anew.
+                && self.clock.now() < since + relied_on(ttl) / 2
+            {
+                return Ok(asked.into_lease(self, head, index, since, among_others));
+            }
+        }
+    }
+
+    /// Waits for the moment to look again, for news from the store, or for the client to be shut
+    /// down. The answer is a grant, if that was the news.
+    async fn wait_until(
+        &self,
+        mut next: Instant,
+        mut ear: Option<&mut (dyn Ear + '_)>,
+    ) -> Option<(usize, Instant)> {
+        let mut closed = pin!(self.keeper.queue.closed());
+        loop {
+            let mut over = pin!(self.sleep_until(next));
+            let woken = poll_fn(|cx| {
+                if let Some(ear) = &mut ear
+                    && let Poll::Ready(woken) = ear.poll_news(cx)
+                {
+                    return Poll::Ready(Some(woken));
+                }
+                if closed.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(None);
+                }
+                over.as_mut().poll(cx).map(|()| None)
+            });
+            match woken.await {
+                Some(Woken::Granted { index, since }) => return Some((index, since)),
+                Some(Woken::First { remaining }) => {
+                    let mut pause = FIRST_PAUSE;
+                    let look = next_look(self.clock.now(), Some(0), remaining, &mut pause);
+                    next = next.min(look);
+                }
+                Some(Woken::Look) | None => return None,
+            }
+        }
+    }
+
+    fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> {
+        self.clock.sleep_until(&self.keeper.engine, at)
+    }
+
+    fn busy(&self, ask: &Ask, busy: Busy) -> Error {
+        Error::Busy {
+            key: ask.names.label().to_owned(),
+            holder: busy.holder.unwrap_or_else(|| owner::shown(&ask.owner)),
+            remaining: busy.until.saturating_duration_since(self.clock.now()),
+        }
+    }
+}
+
+/// When one that waits looks again by itself.
+fn next_look(
+    now: Instant,
+    place: Option<u64>,
+    remaining: Duration,
+    pause: &mut Duration,
+) -> Instant {
+    let remaining = remaining.max(SHORTEST_PAUSE);
+    let Some(place) = place else {
+        return now + remaining.min(growing(pause));
+    };
+    let place = u32::try_from(place).unwrap_or(u32::MAX);
+    let later = STAGGER.saturating_mul(place);
+    let look = jittered(LOOK.saturating_add(later).min(LONGEST_LOOK));
+    now + look.min(remaining.saturating_add(later))
+}
+
+/// A pause, jittered, the next of which is twice as long.
+pub(super) fn growing(pause: &mut Duration) -> Duration {
+    let now = jittered(*pause);
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+    now
+}
+
+fn unavailable(ask: &Ask, source: StoreError) -> Error {
+    Error::Unavailable {
+        key: ask.names.label().to_owned(),
+        source,
+    }
+}
+
+/// A place in the line, whose caller may go away in the very moment that its turn has come.
+struct Place<'a> {
+    keeper: &'a Arc<Keeper>,
+    ticket: Ticket,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(News::Handed(head, hold)) = self.ticket.unheard() {
+            self.keeper.pass_on(head, hold);
+        }
+    }
+}
+
+/// A request whose grant nobody has taken over yet; dropped, it gives back what it may have got.
+struct Asked<'a> {
+    keeper: &'a Arc<Keeper>,
+    ask: Ask,
+    fate: Fate,
+}
+
+/// What a request may have left behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// Nothing: it was answered, or never asked.
+    Clear,
+    /// A place in the store's queue, or the key that it led to.
+    Queued,
+    /// A key, granted or about to be.
+    Open,
+    /// A key, at any time, by a request that was never answered.
+    InDoubt,
+}
+
+impl<'a> Asked<'a> {
+    fn new(keeper: &'a Arc<Keeper>, ask: Ask) -> Self {
+        Self {
+            keeper,
+            ask,
+            fate: Fate::Clear,
+        }
+    }
+
+    async fn once(&mut self, try_: Try, left: Duration) -> Result<Acquired, StoreError> {
+        if matches!(self.fate, Fate::Clear | Fate::Queued) {
+            self.fate = Fate::Open;
+        }
+        let (names, want) = self.ask.names.wanted();
+        let request = Request {
+            names,
+            want,
+            owner: &self.ask.owner,
+            ttl: self.ask.ttl(),
+            try_,
+            wait: left,
+        };
+        let answer = self.keeper.store.acquire(request).await;
+        let in_doubt = match &answer {
+            Ok(
+                Acquired::Granted { in_doubt, .. }
+                | Acquired::Busy { in_doubt, .. }
+                | Acquired::Done { in_doubt, .. },
+            ) => *in_doubt,
+            Ok(Acquired::Foreign { .. }) => false,
+            Err(error) => error.is_in_doubt(),
+        };
+        if in_doubt {
+            self.fate = Fate::InDoubt;
+        } else if self.fate == Fate::Open {
+            self.fate = match &answer {
+                Ok(Acquired::Granted { .. }) => Fate::Open,
+                Ok(Acquired::Busy { .. }) if !left.is_zero() => Fate::Queued,
+                _ => Fate::Clear,
+            };
+        }
+        answer
+    }
+
+    fn into_lease(
+        mut self,
+        caller: &Caller<'_>,
+        head: Head,
+        index: usize,
+        sent: Instant,
+        among_others: bool,
+    ) -> Lease {
+        let ttl = self.ask.ttl();
+        let grant = Grant {
+            names: mem::take(&mut self.ask.names),
+            index,
+            owner: mem::take(&mut self.ask.owner),
+            clock: caller.clock,
+            granted: sent,
+            sent,
+            terms: Terms {
+                ttl,
+                ..self.ask.terms
+            },
+            in_doubt: self.fate == Fate::InDoubt,
+        };
+        // From here on the lease answers for the key.
+        self.fate = Fate::Clear;
+        let hold = self.keeper.hold(grant);
+        head.granted(
+            &hold,
+            if among_others {
+                Granted::AmongOthers
+            } else {
+                Granted::Alone
+            },
+        );
+        Lease::new(hold, Arc::clone(self.keeper))
+    }
+
+    /// The key that an answer speaks of, as the user knows it.
+    fn key(&self, index: usize) -> String {
+        self.ask.names.key(index)
+    }
+
+    fn unavailable(&self, source: StoreError) -> Error {
+        unavailable(&self.ask, source)
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let doubt = match self.fate {
+            Fate::Clear => return,
+            Fate::Queued => Doubt::Queued,
+            Fate::Open => Doubt::Dropped,
+            Fate::InDoubt => Doubt::Unanswered,
+        };
+        let ttl = self.ask.ttl();
+        let until = Instant::now() + ttl;
+        let queued = (!self.ask.wait.is_zero()).then_some(ttl);
+        self.keeper.give_back(Return {
+            owed: Owed::Request {
+                names: mem::take(&mut self.ask.names),
+                owner: mem::take(&mut self.ask.owner),
+                queued,
+            },
+            doubt,
+            until,
+            told: false,
+        });
+    }
+}

@@ -1,0 +1,76 @@
+-- Who waits for a lock: a sorted set by order of arrival, of entries `owner ttl-in-ms permits channel`.
+
+-- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
+-- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
+local function tell(channel, news)
+  local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  if clients[2] == 0 then
+    return false
+  end
+  local heard = redis.pcall('PUBLISH', channel, news)
+  return type(heard) == 'number' and heard > 0
+end
+
+-- The first entry of a queue, taken out; nothing where the queue is empty or cannot be read.
+local function first(queue)
+  local taken = redis.pcall('ZPOPMIN', queue)
+  return taken[1], taken[2]
+end
+
+-- Tells the first of a queue that it is, and for how many ms the lock is held yet: the first one
+-- looks for itself when a wake-up may have been lost.
+local function tell_first(queue, left)
+  local entry = redis.pcall('ZRANGE', queue, 0, 0)[1]
+  local owner, channel = string.match(entry or '', '^(%S+) %d+ %d+ (.+)$')
+  if owner then
+    redis.pcall('PUBLISH', channel, owner .. ' first ' .. left)
+  end
+end
+
+-- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
+-- be `me`, who needs not be told. Answers the owner; nothing where nobody is left who waits.
+local function pass(lock, index, queue, me)
+  local aside, written, winner = {}, false, nil
+  repeat
+    local entry, place = first(queue)
+    local owner, ttl, permits, channel = string.match(entry or '', '^(%S+) (%d+) (%d+) (.+)$')
+    if entry and entry == me then
+      winner = owner
+    elseif owner and index >= tonumber(permits) then
+      -- It counts fewer slots, and waits for one of those.
+      table.insert(aside, {place, entry})
+    elseif owner then
+      -- Written before it is told: where nothing can be written, nobody may believe to hold it.
+      if redis.pcall('SET', lock, owner, 'PX', ttl).err then
+        break
+      end
+      written = true
+      local time = redis.call('TIME')
+      local now = string.format('%.0f', time[1] * 1000000 + time[2])
+      local news = {owner, index, now, #lock, lock .. queue}
+      if tell(channel, table.concat(news, ' ')) then
+        winner = owner
+        tell_first(queue, ttl)
+      end
+    end
+  until winner or not entry
+  if written and not winner then
+    redis.call('DEL', lock)
+  end
+  for _, back in ipairs(aside) do
+    redis.call('ZADD', queue, back[1], back[2])
+  end
+  return winner
+end
+
+-- Takes one that waits no more out of a queue. Answers whether it stood there.
+local function leave(lock, queue, entry)
+  local place = redis.call('ZRANK', queue, entry)
+  if place then
+    redis.call('ZREM', queue, entry)
+  end
+  if place == 0 then
+    tell_first(queue, redis.call('PTTL', lock))
+  end
+  return place and true
+end

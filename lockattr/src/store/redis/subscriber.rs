@@ -1,0 +1,580 @@
+//! The connection on which a client hears that something it waits for was given to it.
+//!
+//! A release names the next owner inside the server and publishes it on the channel of that owner's
+//! client. One connection hears for every key that the client waits for; it is made when a caller
+//! waits for the first time, and kept.
+//!
+//! A lost message would be a lost wake-up, so the connection is known to be whole: while somebody
+//! waits and nothing comes in it subscribes again, which the server answers, and when it was lost and made anew, all who wait
+//! are told to look for themselves.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use futures_core::Stream;
+use redis::Msg;
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::sync::Notify;
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::fault::Fault;
+use super::line::Server;
+use crate::error::StoreError;
+use crate::jitter::jittered;
+use crate::store::{Ear, Woken};
+
+/// After so long without a message the connection is asked for a sign of life, and after as long
+/// again without one it is taken for dead. Together they bound what a silent connection costs a
+/// waiter. It subscribes once more, which needs no right that it does not have.
+const SILENCE: Duration = Duration::from_millis(350);
+
+/// The first pause before an attempt to connect again, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// After so long a queue has forgotten a request that does not come to look again.
+const FORGOTTEN: Duration = Duration::from_secs(310);
+
+/// For how long a server's clock is trusted to run like ours, from the moment that both were read.
+const CLOCKS_AGREE: Duration = Duration::from_secs(10);
+
+/// What hears for one client.
+#[derive(Clone)]
+pub(super) struct Subscriber(Arc<Shared>);
+
+struct Shared {
+    server: Arc<Server>,
+    channel: String,
+    /// Gives back what was given to a request that nobody waits for any more.
+    give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
+    requests: Mutex<Requests>,
+    /// Whether the channel is heard.
+    up: AtomicBool,
+    /// Whether it was told that the channel cannot be heard.
+    told: AtomicBool,
+    /// Whether the task that hears runs.
+    started: AtomicBool,
+    /// Somebody waits again.
+    wanted: Arc<Notify>,
+}
+
+/// Requests by their owners.
+#[derive(Default)]
+struct Requests {
+    waiting: HashMap<String, Waiting>,
+    /// Those that wait no more, and since when, for as long as the server may not know it.
+    gone: HashMap<String, Instant>,
+}
+
+/// One request that waits.
+#[derive(Default)]
+struct Waiting {
+    news: Option<News>,
+    waker: Option<Waker>,
+    /// A moment of our clock, and what the server's clock, in microseconds, said after it.
+    tie: Option<(Instant, u64)>,
+}
+
+#[derive(Clone, Copy)]
+enum News {
+    /// Given at that time of the server's clock, in microseconds; heard of at that time of ours.
+    Granted {
+        index: usize,
+        at: u64,
+        heard: Instant,
+    },
+    First {
+        remaining: Duration,
+    },
+    Look,
+}
+
+/// A lock that was given to a request that nobody waits for.
+pub(super) struct Unclaimed {
+    pub(super) lock: String,
+    pub(super) queue: String,
+    pub(super) owner: String,
+    pub(super) index: usize,
+}
+
+impl Subscriber {
+    pub(super) fn new(
+        server: Arc<Server>,
+        channel: String,
+        give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            server,
+            channel,
+            give_back,
+            requests: Mutex::default(),
+            up: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            started: AtomicBool::new(false),
+            wanted: Arc::default(),
+        }))
+    }
+
+    /// The channel cannot be heard: told once, until it can.
+    pub(super) fn tell_unheard(&self, error: &StoreError) {
+        self.0.tell_unheard(error);
+    }
+
+    /// Subscribes once, and hears nothing.
+    pub(super) async fn prove(&self) -> Result<(), StoreError> {
+        let shared = Arc::clone(&self.0);
+        let proved = self
+            .0
+            .server
+            .engine
+            .spawn(async move { shared.connect().await.map(drop) });
+        proved
+            .await
+            .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
+    }
+
+    /// Hears for an owner until the answer is dropped.
+    pub(super) fn hear<'a>(&'a self, owner: &'a str) -> Heard<'a> {
+        let waiting = Waiting::default();
+        self.0.requests().waiting.insert(owner.to_owned(), waiting);
+        Heard {
+            subscriber: &self.0,
+            owner,
+        }
+    }
+
+    /// Whether a request would be told now. Where the channel is not heard, it is going to be, and
+    /// all who wait are told to look then.
+    pub(super) fn hears(&self, owner: &str) -> bool {
+        if !self.0.requests().waiting.contains_key(owner) {
+            return false;
+        }
+        if !self.0.started.swap(true, Ordering::AcqRel) {
+            let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
+            self.0.server.engine.spawn(task);
+        }
+        let up = self.0.up.load(Ordering::Acquire);
+        if !up {
+            self.0.wanted.notify_one();
+        }
+        up
+    }
+
+    pub(super) fn channel(&self) -> &str {
+        &self.0.channel
+    }
+
+    /// The server's clock, in microseconds, said `server` some time after `sent`.
+    pub(super) fn tie(&self, owner: &str, sent: Instant, server: u64) {
+        if let Some(waiting) = self.0.requests().waiting.get_mut(owner) {
+            waiting.tie = Some((sent, server));
+        }
+    }
+
+    /// Nobody waits with this owner any more, nor has a lease under it: what is given to it from now
+    /// on goes back, until the server is known to have [`forgotten`](Self::forgotten) it.
+    pub(super) fn gone(&self, owner: &str) {
+        let now = Instant::now();
+        let mut requests = self.0.requests();
+        requests.gone.retain(|_, since| now < *since + FORGOTTEN);
+        requests.gone.insert(owner.to_owned(), now);
+    }
+
+    pub(super) fn forgotten(&self, owner: &str) {
+        self.0.requests().gone.remove(owner);
+    }
+}
+
+/// News for one owner.
+pub(super) struct Heard<'a> {
+    subscriber: &'a Shared,
+    owner: &'a str,
+}
+
+impl Ear for Heard<'_> {
+    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
+        let mut requests = self.subscriber.requests();
+        let Some(waiting) = requests.waiting.get_mut(self.owner) else {
+            return Poll::Pending;
+        };
+        let Some(news) = waiting.news.take() else {
+            waiting.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        Poll::Ready(waiting.judge(news))
+    }
+}
+
+impl Drop for Heard<'_> {
+    fn drop(&mut self) {
+        self.subscriber.requests().waiting.remove(self.owner);
+    }
+}
+
+impl Waiting {
+    /// A grant that was heard of stays one; what had been told before it counts no more.
+    fn hear(&mut self, news: News) {
+        let known = match self.news {
+            Some(News::Granted { .. }) => return,
+            Some(News::Look) => !matches!(news, News::Granted { .. }),
+            Some(News::First { .. }) | None => false,
+        };
+        if !known {
+            self.news = Some(news);
+        }
+    }
+
+    /// When a grant was made, by the server's clock: the lease counts from a moment of our own clock
+    /// that cannot be later. The reply that put the request into the queue ties both clocks
+    /// together. A message that comes late changes nothing in this; a server's clock that was set in
+    /// between would, which is why an old tie counts for nothing, and one that gives a moment which
+    /// is yet to come: who waits asks the server then, and counts from the asking.
+    fn judge(&self, news: News) -> Woken {
+        let (index, at, heard) = match news {
+            News::Granted { index, at, heard } => (index, at, heard),
+            News::First { remaining } => return Woken::First { remaining },
+            News::Look => return Woken::Look,
+        };
+        let since = || {
+            let (sent, server) = self.tie?;
+            let passed = Duration::from_micros(at.checked_sub(server)?);
+            // A clock that runs faster than ours by a hundredth is still told apart from one that
+            // was set.
+            let since = sent + passed * 99 / 100;
+            (passed <= CLOCKS_AGREE && since <= heard).then_some(since)
+        };
+        since().map_or(Woken::Look, |since| Woken::Granted { index, since })
+    }
+}
+
+impl Shared {
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        // Every change is one map operation, so a panic elsewhere leaves nothing half done.
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nobody_waits(&self) -> bool {
+        self.requests().waiting.is_empty()
+    }
+
+    async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
+        let connecting = async {
+            let (mut sink, stream) = self.server.target.get_async_pubsub().await?.split();
+            sink.subscribe(&self.channel).await?;
+            Ok((sink, stream))
+        };
+        match timeout(self.server.connect_timeout, connecting).await {
+            Ok(connected) => connected.map_err(|error: redis::RedisError| Fault::from(error).error),
+            Err(_) => Err(StoreError::refused(format!(
+                "no answer within {:?}",
+                self.server.connect_timeout
+            ))),
+        }
+    }
+
+    /// All who wait had better look for themselves.
+    fn tell_all(&self) {
+        let mut wakers = Vec::new();
+        for waiting in self.requests().waiting.values_mut() {
+            waiting.hear(News::Look);
+            wakers.extend(waiting.waker.take());
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn deliver(&self, message: &Msg) {
+        let heard = Instant::now();
+        let Some(message) = std::str::from_utf8(message.get_payload_bytes())
+            .ok()
+            .and_then(Message::read)
+        else {
+            return;
+        };
+        let mut requests = self.requests();
+        if let Some(waiting) = requests.waiting.get_mut(message.owner) {
+            waiting.hear(match &message.what {
+                What::Granted(grant) => News::Granted {
+                    index: grant.index,
+                    at: grant.at,
+                    heard,
+                },
+                What::First { remaining } => News::First {
+                    remaining: *remaining,
+                },
+                What::Look => News::Look,
+            });
+            let waker = waiting.waker.take();
+            drop(requests);
+            waker.into_iter().for_each(Waker::wake);
+            return;
+        }
+        let What::Granted(grant) = message.what else {
+            return;
+        };
+        let gone = requests.gone.remove(message.owner).is_some();
+        drop(requests);
+        if gone {
+            (self.give_back)(Unclaimed {
+                lock: grant.lock.to_owned(),
+                queue: grant.queue.to_owned(),
+                owner: message.owner.to_owned(),
+                index: grant.index,
+            });
+        }
+    }
+
+    fn tell_unheard(&self, error: &StoreError) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                channel = self.channel, error = %error,
+                "callers that wait for a lock cannot be woken, and look again every now and then"
+            );
+        }
+    }
+}
+
+/// What is published: `owner`, `owner first ms`, or `owner index microseconds length-of-lock lock`
+/// with the queue right after it.
+struct Message<'a> {
+    owner: &'a str,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Look,
+    First { remaining: Duration },
+    Granted(Grant<'a>),
+}
+
+struct Grant<'a> {
+    index: usize,
+    at: u64,
+    lock: &'a str,
+    queue: &'a str,
+}
+
+impl<'a> Message<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let Some((owner, rest)) = text.split_once(' ') else {
+            let what = What::Look;
+            return Some(Self { owner: text, what });
+        };
+        let (index, rest) = rest.split_once(' ')?;
+        let what = if index == "first" {
+            // A lock that is not held any more has none left.
+            let left = rest.parse::<i64>().ok()?;
+            What::First {
+                remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
+            }
+        } else {
+            let (at, rest) = rest.split_once(' ')?;
+            let (length, rest) = rest.split_once(' ')?;
+            let (lock, queue) = rest.split_at_checked(length.parse().ok()?)?;
+            What::Granted(Grant {
+                index: index.parse().ok()?,
+                at: at.parse().ok()?,
+                lock,
+                queue,
+            })
+        };
+        Some(Self { owner, what })
+    }
+}
+
+/// Hears for as long as the client lives, on the engine.
+async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
+    let mut pause = FIRST_PAUSE;
+    let mut lost = false;
+    loop {
+        let Some(subscriber) = shared.upgrade() else {
+            return;
+        };
+        if subscriber.nobody_waits() {
+            drop(subscriber);
+            wanted.notified().await;
+            continue;
+        }
+        match subscriber.connect().await {
+            Ok((sink, mut stream)) => {
+                if subscriber.told.swap(false, Ordering::Relaxed) {
+                    tracing::info!("callers that wait for a lock are woken again");
+                }
+                pause = FIRST_PAUSE;
+                lost = false;
+                subscriber.up.store(true, Ordering::Release);
+                subscriber.tell_all();
+                drop(subscriber);
+                hear(&shared, &sink, &mut stream).await;
+                let Some(subscriber) = shared.upgrade() else {
+                    return;
+                };
+                subscriber.up.store(false, Ordering::Release);
+            }
+            Err(error) => {
+                subscriber.tell_unheard(&error);
+                if !std::mem::replace(&mut lost, true) {
+                    subscriber.tell_all();
+                }
+            }
+        }
+        // Many clients may have lost the same server.
+        sleep(jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Delivers messages until the connection is lost, or has been silent for too long.
+async fn hear(shared: &Weak<Shared>, sink: &PubSubSink, stream: &mut PubSubStream) {
+    let mut silence = pin!(sleep(SILENCE));
+    let mut sign: Option<SignOfLife> = None;
+    loop {
+        let event = poll_fn(|cx| poll_event(cx, stream, &mut sign, silence.as_mut())).await;
+        let Some(subscriber) = shared.upgrade() else {
+            return;
+        };
+        match event {
+            Event::Message(message) => subscriber.deliver(&message),
+            Event::Answered(true) => sign = None,
+            Event::Answered(false) | Event::Closed => return,
+            Event::Silent if sign.is_some() => return,
+            // Nobody waits, and whoever does later finds out soon enough.
+            Event::Silent if subscriber.nobody_waits() => {}
+            Event::Silent => {
+                let mut sink = sink.clone();
+                let channel = subscriber.channel.clone();
+                sign = Some(Box::pin(
+                    async move { sink.subscribe(channel).await.is_ok() },
+                ));
+            }
+        }
+        silence
+            .as_mut()
+            .reset(tokio::time::Instant::now() + SILENCE);
+    }
+}
+
+type SignOfLife = Pin<Box<dyn Future<Output = bool> + Send>>;
+
+enum Event {
+    Message(Msg),
+    /// A sign of life was asked for, and came or did not.
+    Answered(bool),
+    Closed,
+    Silent,
+}
+
+fn poll_event(
+    cx: &mut Context<'_>,
+    stream: &mut PubSubStream,
+    sign: &mut Option<SignOfLife>,
+    silence: Pin<&mut Sleep>,
+) -> Poll<Event> {
+    if let Poll::Ready(message) = Pin::new(stream).poll_next(cx) {
+        return Poll::Ready(message.map_or(Event::Closed, Event::Message));
+    }
+    if let Some(sign) = sign
+        && let Poll::Ready(answered) = sign.as_mut().poll(cx)
+    {
+        return Poll::Ready(Event::Answered(answered));
+    }
+    silence.poll(cx).map(|()| Event::Silent)
+}
+
+impl fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscriber").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "0123@host:7";
+
+    fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> Woken {
+        let waiting = Waiting {
+            tie,
+            ..Waiting::default()
+        };
+        waiting.judge(News::Granted {
+            index: 2,
+            at,
+            heard,
+        })
+    }
+
+    #[test]
+    fn a_grant_counts_from_the_servers_clock() {
+        let sent = Instant::now();
+        let later = |ms| sent + Duration::from_millis(ms);
+        // A second passed on the server, and the message took three more.
+        let tie = Some((sent, 5_000_000));
+        assert_eq!(
+            granted(tie, 6_000_000, later(4_000)),
+            Woken::Granted {
+                index: 2,
+                since: later(990)
+            }
+        );
+    }
+
+    #[test]
+    fn a_clock_that_cannot_be_relied_on_is_not() {
+        let sent = Instant::now();
+        let later = |ms| sent + Duration::from_millis(ms);
+        let tie = Some((sent, 5_000_000));
+        // Nothing to compare with.
+        assert_eq!(granted(None, 6_000_000, later(4_000)), Woken::Look);
+        // Set back.
+        assert_eq!(granted(tie, 4_999_999, later(4_000)), Woken::Look);
+        // Set forward: the grant would be yet to come.
+        assert_eq!(granted(tie, 9_000_000, later(3_000)), Woken::Look);
+        // Too long ago.
+        assert_eq!(granted(tie, 15_000_001, later(11_000)), Woken::Look);
+        assert_eq!(
+            granted(tie, 15_000_000, later(11_000)),
+            Woken::Granted {
+                index: 2,
+                since: later(9_900)
+            }
+        );
+    }
+
+    #[test]
+    fn a_message_says_what_was_given() {
+        let message = Message::read("0123@host:7 2 77 8 lock:a block:wait:{lock:a b}").unwrap();
+        assert_eq!(message.owner, OWNER);
+        let What::Granted(grant) = message.what else {
+            panic!("no grant")
+        };
+        assert_eq!((grant.index, grant.at), (2, 77));
+        assert_eq!(
+            (grant.lock, grant.queue),
+            ("lock:a b", "lock:wait:{lock:a b}")
+        );
+        assert!(matches!(Message::read(OWNER).unwrap().what, What::Look));
+        for (left, expected) in [("1500", 1500), ("-2", 0)] {
+            let text = format!("{OWNER} first {left}");
+            let What::First { remaining } = Message::read(&text).unwrap().what else {
+                panic!("{text}")
+            };
+            assert_eq!(remaining, Duration::from_millis(expected));
+        }
+        for broken in [
+            "a b",
+            "a first x",
+            "a 1 2 9 short",
+            "a 1 x 1 lq",
+            "a 1 2 1 éq",
+        ] {
+            assert!(Message::read(broken).is_none(), "{broken}");
+        }
+    }
+}

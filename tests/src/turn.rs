@@ -1,0 +1,105 @@
+//! Turns on a key that many want: one call each, written down for the referee.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error, distributed_lock};
+use tokio::time::sleep;
+
+use crate::record::{self, Event, Pen};
+use crate::roles::outcome;
+
+/// What every turn is like.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// The key is `turns:` and this.
+    pub key: String,
+    /// How many holders it has at a time.
+    pub permits: u32,
+    /// The lease's length.
+    pub ttl: Duration,
+    /// For how long a call waits.
+    pub wait: Duration,
+    /// How long a body works.
+    pub length: Duration,
+    /// Whether a body draws its token.
+    pub fenced: bool,
+}
+
+impl Terms {
+    /// One holder, 30 s, a patient caller, and a body that is over at once.
+    pub fn of(key: &str) -> Self {
+        Self {
+            key: key.to_owned(),
+            permits: 1,
+            ttl: Duration::from_secs(30),
+            wait: Duration::from_secs(60),
+            length: Duration::ZERO,
+            fenced: false,
+        }
+    }
+}
+
+/// Writes down the turns of one process.
+#[derive(Debug)]
+pub struct Scribe {
+    pen: Pen,
+    next: AtomicU64,
+}
+
+impl Scribe {
+    /// Writes with this pen, the only one of its process.
+    pub fn new(pen: Pen) -> Self {
+        Self {
+            pen,
+            next: AtomicU64::new(1),
+        }
+    }
+
+    /// Takes a turn for `caller`.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub async fn turn(&self, locks: &Client, terms: &Terms, caller: &str) -> Result<(), Error> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = format!("turns:{}", terms.key);
+        self.pen.write(number, Event::Call, &key, caller);
+        let result = turn(locks, terms, self, number).await;
+        self.pen
+            .write(number, Event::Outcome, "-", outcome(&result));
+        result
+    }
+
+    /// Says that the test hurt something.
+    pub fn fault(&self, about: &str, note: &str) {
+        self.pen.write(0, Event::Fault, about, note);
+    }
+}
+
+#[distributed_lock(
+    key = "turns:<terms.key>",
+    ttl = terms.ttl,
+    wait = terms.wait,
+    permits = terms.permits,
+    bind = lease,
+    client = locks
+)]
+async fn turn(locks: &Client, terms: &Terms, scribe: &Scribe, number: u64) -> Result<(), Error> {
+    let at = record::now();
+    let key = format!("turns:{}", terms.key);
+    let pen = &scribe.pen;
+    pen.write_at(at, number, Event::Enter, &key, lease.owner());
+    pen.write(number, Event::Slot, &key, &lease.slot().to_string());
+    if terms.fenced
+        && let Ok(token) = lease.token().await
+    {
+        pen.write(number, Event::Token, &key, &token.to_string());
+    }
+    let start = Instant::now();
+    while start.elapsed() < terms.length {
+        sleep(terms.length.min(Duration::from_millis(10))).await;
+        pen.write(number, Event::Beat, &key, "");
+    }
+    pen.write(number, Event::Leave, &key, "");
+    Ok(())
+}

@@ -1,0 +1,485 @@
+//! The line of one client: callers of one key in one process.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error, Lease};
+use tests::proxy::Proxy;
+use tests::record::Record;
+use tests::referee::turns::turns;
+use tests::referee::{Rules, judge};
+use tests::seed::Random;
+use tests::server::Server;
+use tests::turn::{Scribe, Terms};
+use tests::wait;
+
+use crate::support::{SLACK, client, nap, pair, polled};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// How often a lease goes from one caller to the next before the store is asked again.
+const IN_A_ROW: usize = 7;
+
+/// Commands of one grant, however many callers it serves: one to take the key, one to give it back.
+const A_GRANT: usize = 2;
+
+type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
+
+/// A caller that stands in its client's line when this returns.
+async fn stands(locks: &Client, wait: Duration) -> Call {
+    let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
+    assert!(polled(call.as_mut(), 1).await.is_none());
+    call
+}
+
+#[tokio::test]
+async fn callers_are_served_in_the_order_in_which_they_came() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut calls = Vec::new();
+    for number in 0..30 {
+        let (call, order) = (stands(&locks, PATIENT).await, Arc::clone(&order));
+        calls.push(tokio::spawn(async move {
+            let lease = call.await.unwrap();
+            order.lock().unwrap().push(number);
+            nap(1).await;
+            lease.release().await.unwrap();
+        }));
+    }
+    lease.release().await.unwrap();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert!(order.lock().unwrap().iter().copied().eq(0..30), "{order:?}");
+    assert_eq!(server.size(), 0);
+}
+
+/// The commands of so many callers, of whom the first holds the key while the others come.
+async fn cost_of(callers: usize) -> usize {
+    let (server, locks) = pair().await;
+    let mut monitor = server.monitor();
+    let first = locks.lock("sync:42").acquire().await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 1..callers {
+        calls.push(stands(&locks, PATIENT).await);
+    }
+    first.release().await.unwrap();
+    for call in calls {
+        call.await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(server.size(), 0);
+    monitor.seen().iter().filter(|seen| seen.is_step()).count()
+}
+
+#[tokio::test]
+async fn a_lease_goes_from_caller_to_caller_without_a_command_a_bounded_number_of_times() {
+    assert_eq!(cost_of(1).await, A_GRANT);
+    assert_eq!(cost_of(2).await, A_GRANT);
+    assert_eq!(cost_of(1 + IN_A_ROW).await, A_GRANT);
+    assert_eq!(cost_of(2 + IN_A_ROW).await, 2 * A_GRANT);
+    assert_eq!(cost_of(10 * (1 + IN_A_ROW)).await, 10 * A_GRANT);
+}
+
+/// Leases that are dropped are handed on as well.
+#[tokio::test]
+async fn a_dropped_lease_goes_to_the_next_caller_without_a_command() {
+    let (server, locks) = pair().await;
+    let mut monitor = server.monitor();
+    let first = locks.lock("sync:42").acquire().await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..IN_A_ROW {
+        calls.push(stands(&locks, PATIENT).await);
+    }
+    drop(first);
+    for call in calls {
+        drop(call.await.unwrap());
+    }
+    wait::until("it is given back", || server.size() == 0).await;
+    let steps = monitor.seen().iter().filter(|seen| seen.is_step()).count();
+    assert_eq!(steps, A_GRANT);
+}
+
+#[tokio::test]
+async fn each_holder_of_a_lease_that_was_handed_on_has_a_larger_token() {
+    let (server, locks) = pair().await;
+    let first = locks.lock("sync:42").acquire().await.unwrap();
+    let mut tokens = vec![first.token().await.unwrap()];
+    let mut owners = vec![first.owner().to_owned()];
+    let mut calls = Vec::new();
+    for _ in 0..2 * IN_A_ROW {
+        calls.push(stands(&locks, PATIENT).await);
+    }
+    first.release().await.unwrap();
+    for (number, call) in calls.into_iter().enumerate() {
+        let lease = call.await.unwrap();
+        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        owners.push(lease.owner().to_owned());
+        // Not everybody draws one.
+        if number % 3 != 1 {
+            tokens.push(lease.token().await.unwrap());
+        }
+        lease.release().await.unwrap();
+    }
+    assert!(
+        tokens.windows(2).all(|pair| pair[0] < pair[1]),
+        "{tokens:?}"
+    );
+    // They were handed on indeed.
+    owners.dedup();
+    assert_eq!(owners.len(), 2, "{owners:?}");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_is_told_without_a_command_that_this_process_holds_the_key() {
+    let (server, locks) = pair().await;
+    let lease = locks
+        .lock("sync:42")
+        .ttl(10 * SECOND)
+        .acquire()
+        .await
+        .unwrap();
+    let here = lease.owner().split_once('@').unwrap().1.to_owned();
+    let mut monitor = server.monitor();
+    for _ in 0..100 {
+        match locks.lock("sync:42").acquire().await {
+            Err(Error::Busy {
+                key,
+                holder,
+                remaining,
+            }) => {
+                assert_eq!((key.as_str(), holder.as_str()), ("sync:42", here.as_str()));
+                assert!(
+                    remaining > 5 * SECOND && remaining <= 10 * SECOND,
+                    "{remaining:?}"
+                );
+            }
+            told => panic!("{told:?}"),
+        }
+    }
+    assert_eq!(monitor.seen(), []);
+    assert_eq!(locks.stats().busy, 100);
+    lease.release().await.unwrap();
+    // And not told any longer than it is true.
+    locks.lock("sync:42").acquire().await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_wait_asks_where_the_lease_of_this_process_is_lost() {
+    let (server, locks) = pair().await;
+    let ttl = SECOND / 2;
+    let request = locks.lock("sync:42").ttl(ttl).renew(false);
+    let lease = request.acquire().await.unwrap();
+    let _: usize = server.ask("DEL lock:sync:42");
+    nap(600).await;
+    assert_eq!(lease.remaining(), Duration::ZERO);
+    let next = locks.lock("sync:42").acquire().await.unwrap();
+    assert_ne!(next.owner(), lease.owner());
+    drop(lease);
+    nap(50).await;
+    assert_eq!(server.get("lock:sync:42").as_deref(), Some(next.owner()));
+}
+
+#[tokio::test]
+async fn a_lease_is_handed_on_with_at_least_half_of_its_ttl() {
+    let (server, locks) = pair().await;
+    let ttl = 2 * SECOND;
+    let request = || locks.lock("sync:42").ttl(ttl).wait(PATIENT).renew(false);
+    for (held, early) in [(200, true), (1_300, false)] {
+        let first = request().acquire().await.unwrap();
+        let owner = first.owner().to_owned();
+        let mut call: Call = Box::pin(request().acquire());
+        assert!(polled(call.as_mut(), 1).await.is_none());
+        nap(held).await;
+        first.release().await.unwrap();
+        let next = call.await.unwrap();
+        assert_eq!(next.owner() == owner, early);
+        assert!(next.remaining() >= ttl / 2, "{:?}", next.remaining());
+        let left = Duration::from_millis(u64::try_from(server.pttl("lock:sync:42")).unwrap());
+        assert!(left + SECOND / 10 >= next.remaining(), "{left:?}");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lease_with_another_ttl_is_not_handed_on() {
+    let (server, locks) = pair().await;
+    let first = locks.lock("sync:42").ttl(60 * SECOND).acquire().await;
+    let first = first.unwrap();
+    let request = locks.lock("sync:42").ttl(5 * SECOND).wait(PATIENT);
+    let mut call: Call = Box::pin(request.acquire());
+    assert!(polled(call.as_mut(), 1).await.is_none());
+    let owner = first.owner().to_owned();
+    first.release().await.unwrap();
+    let next = call.await.unwrap();
+    assert_ne!(next.owner(), owner);
+    assert!(server.pttl("lock:sync:42") <= 5_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_that_want_the_key_all_the_time_both_get_turns() {
+    let server = Server::start();
+    let record = Record::new();
+    let scribe = Arc::new(Scribe::new(record.pen()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (crowded, single) = (client(&server).await, client(&server).await);
+    let mut tasks = Vec::new();
+    for number in 0..9 {
+        let (name, locks) = match number {
+            0 => ("single".to_owned(), single.clone()),
+            _ => (format!("crowded {number}"), crowded.clone()),
+        };
+        let (scribe, stop) = (Arc::clone(&scribe), Arc::clone(&stop));
+        tasks.push(tokio::spawn(async move {
+            let terms = Terms {
+                length: Duration::from_millis(2),
+                fenced: true,
+                ..Terms::of("42")
+            };
+            while !stop.load(Ordering::SeqCst) {
+                scribe.turn(&locks, &terms, &name).await.unwrap();
+            }
+        }));
+    }
+    nap(1_500).await;
+    stop.store(true, Ordering::SeqCst);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let entries = record.entries();
+    let rules = Rules {
+        ttl: 30 * SECOND,
+        longest_call: 20 * SECOND,
+    };
+    judge(&entries, rules).assert_clean();
+    let found = turns(&entries);
+    println!("{found:?}");
+    let all: usize = found.of.values().sum();
+    let single = found.of[&(std::process::id(), "single".to_owned())];
+    let others = all - single;
+    // One of them at least for each time that the others may have gone on among themselves.
+    assert!(single >= others / (2 + IN_A_ROW), "{single} of {all}");
+    assert!(others >= single, "{single} of {all}");
+    assert!(found.range().0 >= all / 9 / 3, "{found:?}");
+}
+
+/// Who stands where when it is dropped.
+#[tokio::test]
+async fn a_caller_that_is_dropped_in_the_line_or_with_the_lease_in_its_hands_loses_nothing() {
+    let (server, locks) = pair().await;
+    for handed in [false, true] {
+        for dropped in 0..3 {
+            let first = locks.lock("sync:42").acquire().await.unwrap();
+            let mut calls = Vec::new();
+            for _ in 0..3 {
+                calls.push(stands(&locks, PATIENT).await);
+            }
+            if !handed {
+                drop(calls.remove(dropped));
+            }
+            first.release().await.unwrap();
+            if handed {
+                // The first of them has it by now, and has not been polled since.
+                drop(calls.remove(dropped));
+            }
+            for call in calls {
+                let lease = tokio::time::timeout(SECOND, call).await;
+                lease.expect("its turn").unwrap().release().await.unwrap();
+            }
+            wait::within("nothing is left", SECOND, || server.size() == 0).await;
+        }
+        // And all of them.
+        let first = locks.lock("sync:42").acquire().await.unwrap();
+        let calls = [stands(&locks, PATIENT).await, stands(&locks, PATIENT).await];
+        if handed {
+            first.release().await.unwrap();
+            drop(calls);
+        } else {
+            drop(calls);
+            first.release().await.unwrap();
+        }
+        wait::within("nothing is left", SECOND, || server.size() == 0).await;
+    }
+}
+
+async fn pause(turns: u64) {
+    for _ in 0..turns {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Callers of two clients, each of which may be dropped at any moment of the others' turns.
+#[tokio::test]
+async fn callers_that_are_dropped_at_random_moments_lose_no_lease() {
+    let server = Server::start();
+    let clients = [client(&server).await, client(&server).await];
+    let mut random = Random::announced("dropped callers");
+    for round in 0..80 {
+        let first = clients[0].lock("sync:42").acquire().await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..6 {
+            let locks = clients[usize::try_from(random.below(2)).unwrap()].clone();
+            let (before, during) = (random.below(40), random.below(40));
+            let request = locks.lock("sync:42").wait(PATIENT);
+            calls.push(tokio::spawn(async move {
+                pause(before).await;
+                let lease = request.acquire().await.unwrap();
+                pause(during).await;
+                drop(lease);
+            }));
+        }
+        let mut drops: Vec<(u64, usize)> = (0..6).map(|place| (random.below(240), place)).collect();
+        drops.sort_unstable();
+        // The later half is not dropped at all.
+        drops.truncate(3);
+        let release = random.below(80);
+        let dropping = async {
+            let mut passed = 0;
+            for (at, place) in drops {
+                pause(at - passed).await;
+                passed = at;
+                calls[place].abort();
+            }
+        };
+        let releasing = async {
+            pause(release).await;
+            drop(first);
+        };
+        tokio::join!(dropping, releasing);
+        let start = Instant::now();
+        for call in calls {
+            match call.await {
+                Ok(()) => {}
+                Err(error) => assert!(error.is_cancelled(), "{error}"),
+            }
+        }
+        // One lost wake-up or lease would cost a second, or thirty.
+        let took = start.elapsed();
+        assert!(took < SECOND / 2, "round {round}: {took:?}");
+        wait::within("nothing is left", SECOND, || server.size() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_whose_time_is_over_leaves_the_line_as_busy() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let here = lease.owner().split_once('@').unwrap().1.to_owned();
+    let patient = stands(&locks, PATIENT).await;
+    let start = Instant::now();
+    let brief = stands(&locks, SECOND / 2).await;
+    let last = stands(&locks, PATIENT).await;
+    match brief.await {
+        Err(Error::Busy { holder, .. }) => assert_eq!(holder, here),
+        told => panic!("{told:?}"),
+    }
+    let took = start.elapsed();
+    assert!(took >= SECOND / 2 && took < SECOND / 2 + SLACK, "{took:?}");
+    lease.release().await.unwrap();
+    for call in [patient, last] {
+        call.await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(server.size(), 0);
+}
+
+#[tokio::test]
+async fn a_thousand_callers_at_once_that_do_not_wait_cost_a_handful_of_commands() {
+    let (server, locks) = pair().await;
+    let mut monitor = server.monitor();
+    let calls: Vec<_> = (0..1_000)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.lock("sync:42").acquire().await })
+        })
+        .collect();
+    let mut held = Vec::new();
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(lease) => held.push(lease),
+            Err(Error::Busy { .. }) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(held.len(), 1);
+    let steps = monitor.seen().iter().filter(|seen| seen.is_step()).count();
+    assert!(steps <= 8, "{steps}");
+    drop(held);
+    wait::until("it is given back", || server.size() == 0).await;
+}
+
+#[tokio::test]
+async fn a_hundred_callers_in_line_are_told_of_an_outage_together() {
+    let server = Server::start();
+    let brief = Duration::from_millis(400);
+    let settings = || {
+        Client::builder()
+            .connect_timeout(brief)
+            .reply_timeout(brief)
+    };
+    // Asked at most twice, for both timeouts each; after a look that comes within a second.
+    let bound = 4 * brief + SECOND;
+    for frozen in [true, false] {
+        let proxy = Proxy::before(server.address());
+        let holder = client(&server).await;
+        let lease = holder.lock("sync:42").acquire().await.unwrap();
+        let locks = settings().connect(proxy.url()).await.unwrap();
+        let calls: Vec<_> = (0..100)
+            .map(|_| {
+                let locks = locks.clone();
+                tokio::spawn(async move { locks.lock("sync:42").wait(PATIENT).acquire().await })
+            })
+            .collect();
+        wait::until("they stand in line", || server.waiters("lock:sync:42") == 1).await;
+        if frozen {
+            proxy.swallow_all();
+        } else {
+            proxy.refuse();
+        }
+        let start = Instant::now();
+        for call in calls {
+            let told = call.await.unwrap();
+            assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
+        }
+        let took = start.elapsed();
+        println!("told after {took:?}");
+        assert!(took < bound + SLACK, "{took:?}");
+        proxy.heal();
+        lease.release().await.unwrap();
+        // What it may have been given meanwhile comes back long before its ttl is over.
+        wait::within("nothing is left", 10 * SECOND, || server.size() == 0).await;
+        // An attempt to connect that began in the outage may have to end first.
+        let start = Instant::now();
+        while let Err(told) = locks.lock("sync:42").acquire().await {
+            assert!(start.elapsed() < bound, "{told:?}");
+            nap(20).await;
+        }
+        wait::until("nothing is left", || server.size() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn shutting_down_ends_the_line_of_a_key_that_this_process_holds() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..10 {
+        calls.push(tokio::spawn(stands(&locks, PATIENT).await));
+    }
+    let start = Instant::now();
+    locks.shutdown().await;
+    for call in calls {
+        match call.await.unwrap() {
+            Err(Error::Unavailable { source, .. }) => {
+                assert_eq!(source.to_string(), "the client was shut down");
+            }
+            told => panic!("{told:?}"),
+        }
+    }
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    assert_eq!(server.size(), 0);
+    drop(lease);
+}

@@ -1,0 +1,182 @@
+//! `permits = 3` under many contenders, some of which are killed; and who gets a slot that is free.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Lease};
+use tests::record::{Event, Record};
+use tests::referee::{self, KILL, idle};
+use tests::server::Server;
+use tests::wait;
+use tests::worker::Worker;
+
+use crate::support::{SLACK, client, pair};
+
+const PERMITS: u32 = 3;
+const TTL: Duration = Duration::from_secs(1);
+const WORKERS: usize = 5;
+
+/// How long a slot may stay free: what a lost wake-up costs, and room for a busy machine.
+const GAP: Duration = Duration::from_millis(2_500);
+
+fn contenders(server: &Server, record: &Record) -> Worker {
+    let words = ["geo", "3", "1000", "30", "10"];
+    let mut worker = Worker::start("turns", &server.url(), record, &words);
+    worker.says("ready");
+    worker.tell("go");
+    worker
+}
+
+/// The place of a worker that holds a slot at this moment.
+fn some_holder(server: &Server, workers: &[Worker]) -> usize {
+    let mut found = None;
+    wait::block_until("somebody holds a slot", || {
+        let owner = server.get("lock:turns:geo").unwrap_or_default();
+        let process = owner.rsplit(':').next().and_then(|id| id.parse().ok());
+        found = workers
+            .iter()
+            .position(|worker| Some(worker.id()) == process);
+        found.is_some()
+    });
+    found.unwrap_or_default()
+}
+
+#[test]
+fn fifty_contenders_of_whom_some_are_killed_use_three_slots_and_leave_none_free() {
+    let server = Server::start();
+    let record = Record::new();
+    let pen = record.pen();
+    let start = Instant::now();
+    let mut workers: Vec<Worker> = (0..WORKERS).map(|_| contenders(&server, &record)).collect();
+    let mut kills = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(500));
+        let place = some_holder(&server, &workers);
+        workers[place].kill();
+        pen.write(0, Event::Fault, &workers[place].id().to_string(), KILL);
+        workers[place] = contenders(&server, &record);
+        kills += 1;
+    }
+    for worker in &mut workers {
+        worker.tell("stop");
+    }
+    for worker in &mut workers {
+        worker.says("finished");
+        assert!(worker.finish().success());
+    }
+    let entries = record.entries();
+    let verdict = referee::judge(
+        &entries,
+        referee::Rules {
+            ttl: TTL,
+            longest_call: Duration::from_secs(20),
+        },
+    );
+    let rules = idle::Rules {
+        permits: 3,
+        ttl: TTL,
+        gap: GAP,
+    };
+    let used = idle::judge(&entries, rules);
+    println!(
+        "{kills} kills, {} bodies, a slot was free for {:?} at most",
+        verdict.bodies, used.longest
+    );
+    verdict.assert_clean();
+    used.assert_clean();
+    assert_eq!(used.most, 3);
+    assert!(kills > 3, "{kills}");
+    // Three slots, 30 ms each, four seconds: 400, were nobody killed.
+    assert!(verdict.bodies > 100, "{}", verdict.bodies);
+    wait::block_until("the last ttl is over", || server.size() == 0);
+}
+
+/// A caller that waits for a slot; in line on the server when this returns.
+async fn arrives(
+    server: &Server,
+    locks: Client,
+    number: usize,
+    order: &Arc<Mutex<Vec<(usize, usize)>>>,
+) -> tokio::task::JoinHandle<Lease> {
+    let before = server.waiters("lock:geo");
+    let order = Arc::clone(order);
+    let call = tokio::spawn(async move {
+        let request = locks.lock("geo").permits(PERMITS);
+        let lease = request.wait(Duration::from_secs(30)).acquire().await;
+        let lease = lease.unwrap();
+        order.lock().unwrap().push((number, lease.slot()));
+        lease
+    });
+    wait::until("it stands in line", || server.waiters("lock:geo") > before).await;
+    call
+}
+
+#[tokio::test]
+async fn slots_are_given_to_waiters_in_the_order_of_their_arrival() {
+    let (server, locks) = pair().await;
+    let mut held = Vec::new();
+    for _ in 0..PERMITS {
+        let lease = locks.lock("geo").permits(PERMITS).acquire().await;
+        held.push(lease.unwrap());
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut calls = Vec::new();
+    for number in 0..3 {
+        let other = client(&server).await;
+        calls.push(arrives(&server, other, number, &order).await);
+    }
+    let released = Instant::now();
+    let mut expected = Vec::new();
+    for (number, place) in [1, 2, 0].into_iter().enumerate() {
+        let slot = place;
+        let lease = held.iter().position(|lease| lease.slot() == slot);
+        held.remove(lease.unwrap()).release().await.unwrap();
+        expected.push((number, slot));
+        wait::until("it is given to somebody", || {
+            order.lock().unwrap().len() > number
+        })
+        .await;
+    }
+    assert_eq!(*order.lock().unwrap(), expected);
+    assert!(released.elapsed() < SLACK, "{:?}", released.elapsed());
+    assert_eq!(server.waiters("lock:geo"), 0);
+    for call in calls {
+        call.await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(server.size(), 0);
+}
+
+/// Slots that become free together, and a line of which the first alone is alive.
+#[tokio::test]
+async fn a_free_slot_is_not_kept_for_a_waiter_that_was_killed() {
+    let (server, locks) = pair().await;
+    let record = Record::new();
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let request = locks.lock("turns:geo").permits(2).ttl(2 * TTL).renew(false);
+        held.push(request.acquire().await.unwrap());
+    }
+    let in_line = || server.waiters("lock:turns:geo");
+    let alive = client(&server).await;
+    let request = alive.lock("turns:geo").permits(2);
+    let alive = tokio::spawn(request.wait(Duration::from_secs(30)).acquire());
+    wait::until("it stands in line", || in_line() == 1).await;
+    let words = ["geo", "2", "30000", "30", "1"];
+    let mut dead = Worker::start("turns", &server.url(), &record, &words);
+    dead.says("ready");
+    dead.tell("go");
+    wait::until("both stand in line", || in_line() == 2).await;
+    dead.kill();
+    wait::until("the server sees it go", || server.subscribers() == 1).await;
+    let first = alive.await.unwrap().unwrap();
+    let start = Instant::now();
+    let second = locks.lock("turns:geo").permits(2);
+    let second = second
+        .wait(Duration::from_secs(40))
+        .acquire()
+        .await
+        .unwrap();
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    assert_ne!(first.slot(), second.slot());
+    drop((first, second, held));
+}

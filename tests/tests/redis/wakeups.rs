@@ -1,0 +1,470 @@
+//! Wake-ups that get lost, and waiters and holders that do not do what they should: what it costs the
+//! others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error};
+use tests::proxy::Proxy;
+use tests::record::{self, Event, Record};
+use tests::referee::turns::turns;
+use tests::referee::{Rules, idle, judge};
+use tests::seed::Random;
+use tests::server::Server;
+use tests::turn::{Scribe, Terms};
+use tests::worker::Worker;
+use tests::{log, wait};
+
+use crate::support::{Callers, LOOK, SLACK, client, nap, pair};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENT: Duration = Duration::from_secs(60);
+
+/// How much later than the first of a line each of the others looks for itself.
+const LATER: Duration = Duration::from_millis(100);
+
+#[tokio::test]
+async fn killed_subscriptions_before_a_release_cost_at_most_one_look() {
+    let (server, locks) = pair().await;
+    for _ in 0..3 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let mut callers = Callers::new(&server, "sync:42");
+        for _ in 0..3 {
+            callers.arrive(&client(&server).await).await;
+        }
+        let killed: usize = server.ask("CLIENT KILL TYPE pubsub");
+        assert_eq!(killed, 3);
+        lease.release().await.unwrap();
+        callers.within(LOOK + SLACK, 3).await;
+        wait::until("all is given back", || server.size() == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_killed_long_before_a_release_is_made_again() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut callers = Callers::new(&server, "sync:42");
+    for _ in 0..3 {
+        callers.arrive(&client(&server).await).await;
+    }
+    let _: usize = server.ask("CLIENT KILL TYPE pubsub");
+    wait::within("they are back", LOOK + SLACK, || {
+        server.subscribers() == 3 && callers.in_line() == 3
+    })
+    .await;
+    nap(200).await;
+    lease.release().await.unwrap();
+    // In their order, which the loss has not changed.
+    assert_eq!(callers.within(LOOK / 2, 3).await, [0, 1, 2]);
+}
+
+/// Callers of clients of their own that come back at once, and the record of their turns.
+struct Crowd {
+    record: Record,
+    scribe: Arc<Scribe>,
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Crowd {
+    async fn of(size: usize, server: &Server, terms: &Terms) -> Self {
+        let record = Record::new();
+        let scribe = Arc::new(Scribe::new(record.pen()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut tasks = Vec::new();
+        for number in 0..size {
+            let locks = client(server).await;
+            let (scribe, stop, terms) = (Arc::clone(&scribe), Arc::clone(&stop), terms.clone());
+            tasks.push(tokio::spawn(async move {
+                while !stop.load(Ordering::SeqCst) {
+                    match scribe.turn(&locks, &terms, &number.to_string()).await {
+                        Ok(()) => {}
+                        Err(Error::Unavailable { .. } | Error::Lost { .. }) => nap(20).await,
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            }));
+        }
+        Self {
+            record,
+            scribe,
+            stop,
+            tasks,
+        }
+    }
+
+    /// Lets everybody have a last turn, and judges the whole.
+    async fn judged(self, ttl: Duration, gap: Duration) {
+        self.stop.store(true, Ordering::SeqCst);
+        let size = self.tasks.len();
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        let entries = self.record.entries();
+        let rules = Rules {
+            ttl,
+            longest_call: 20 * SECOND,
+        };
+        let verdict = judge(&entries, rules);
+        let rules = idle::Rules {
+            permits: 1,
+            ttl,
+            gap,
+        };
+        let used = idle::judge(&entries, rules);
+        let turns = turns(&entries);
+        println!(
+            "{:?}, {:?} turns each, the key was free for {:?} at most, longest wait {:?}",
+            verdict.outcomes,
+            turns.range(),
+            used.longest,
+            turns.longest
+        );
+        verdict.assert_clean();
+        used.assert_clean();
+        assert_eq!(turns.of.len(), size);
+        assert!(turns.range().0 > 1, "{:?}", turns.range());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
+    let server = Server::start();
+    let ttl = 5 * SECOND;
+    let terms = Terms {
+        ttl,
+        length: Duration::from_millis(3),
+        fenced: true,
+        ..Terms::of("42")
+    };
+    let crowd = Crowd::of(20, &server, &terms).await;
+    let mut random = Random::announced("killed subscriptions");
+    let start = Instant::now();
+    while start.elapsed() < 3 * SECOND {
+        tokio::time::sleep(random.millis(5, 200)).await;
+        let _: usize = server.ask("CLIENT KILL TYPE pubsub");
+    }
+    crowd.judged(ttl, LOOK + SLACK).await;
+    wait::until("nothing is left but tokens", || {
+        server
+            .keys()
+            .iter()
+            .all(|key| key.starts_with("lock:token:"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
+    let server = Server::start();
+    let ttl = 5 * SECOND;
+    let terms = Terms {
+        ttl,
+        length: Duration::from_millis(3),
+        ..Terms::of("42")
+    };
+    let crowd = Crowd::of(20, &server, &terms).await;
+    let mut random = Random::announced("killed connections");
+    let start = Instant::now();
+    while start.elapsed() < 2 * SECOND {
+        tokio::time::sleep(random.millis(50, 400)).await;
+        server.drop_clients();
+        if random.below(2) == 0 {
+            let _: usize = server.ask("CLIENT KILL TYPE pubsub");
+        }
+    }
+    crowd.judged(ttl, LOOK + SLACK).await;
+    wait::within("nothing is left", ttl + SLACK, || server.size() == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_clients_whose_line_is_deleted_all_the_time_go_on() {
+    let server = Server::start();
+    let ttl = 5 * SECOND;
+    let terms = Terms {
+        ttl,
+        length: Duration::from_millis(3),
+        ..Terms::of("42")
+    };
+    let crowd = Crowd::of(20, &server, &terms).await;
+    let mut random = Random::announced("a deleted line");
+    let start = Instant::now();
+    while start.elapsed() < 2 * SECOND {
+        tokio::time::sleep(random.millis(5, 400)).await;
+        crowd.scribe.fault("-", "the line is deleted");
+        let _: usize = server.ask("DEL lock:wait:{lock:turns:42}");
+    }
+    // At the end nobody comes back, and each has to look for itself.
+    crowd.judged(ttl, LOOK + 20 * LATER + SLACK).await;
+    wait::within("nothing is left", SLACK, || server.size() == 0).await;
+}
+
+/// The line's own expiry, or somebody's hand.
+#[tokio::test]
+async fn a_line_that_was_forgotten_costs_at_most_one_look_a_caller() {
+    for forget in ["DEL", "PEXPIRE"] {
+        let (server, locks) = pair().await;
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let mut callers = Callers::new(&server, "sync:42");
+        for _ in 0..4 {
+            callers.arrive(&client(&server).await).await;
+        }
+        let line = "lock:wait:{lock:sync:42}";
+        assert!(server.pttl(line) > 0, "it always expires");
+        let _: usize = match forget {
+            "DEL" => server.ask(&format!("DEL {line}")),
+            _ => server.ask(&format!("PEXPIRE {line} 1")),
+        };
+        nap(20).await;
+        let released = Instant::now();
+        lease.release().await.unwrap();
+        callers.within(4 * LOOK + SLACK, 4).await;
+        let mut before = released;
+        for (_, at) in callers.served() {
+            assert!(at - before < LOOK + SLACK, "{forget}: {:?}", at - before);
+            before = at;
+        }
+        wait::until("nothing is left", || server.size() == 0).await;
+    }
+}
+
+/// Whether it keeps its data or not, a server that was killed and started again is asked again.
+#[tokio::test]
+async fn waiters_get_on_after_a_restart() {
+    for keeps in [true, false] {
+        let options = ["--appendonly", "yes", "--appendfsync", "always"];
+        let server = Server::with(if keeps { &options } else { &[] });
+        let holder = client(&server).await;
+        let lease = holder.lock("turns:42").acquire().await.unwrap();
+        let record = Record::new();
+        let scribe = Arc::new(Scribe::new(record.pen()));
+        let mut tasks = Vec::new();
+        for number in 0..4 {
+            let locks = client(&server).await;
+            let scribe = Arc::clone(&scribe);
+            tasks.push(tokio::spawn(async move {
+                let terms = Terms {
+                    length: Duration::from_millis(10),
+                    ..Terms::of("42")
+                };
+                // Who asks while the server is away is told so, and asks again.
+                loop {
+                    match scribe.turn(&locks, &terms, &number.to_string()).await {
+                        Ok(()) => return,
+                        Err(Error::Unavailable { .. }) => nap(20).await,
+                        Err(other) => panic!("{other:?}"),
+                    }
+                }
+            }));
+        }
+        let in_line = || server.waiters("lock:turns:42");
+        wait::until("they stand in line", || in_line() == 4).await;
+        server.kill();
+        nap(300).await;
+        server.restart();
+        let start = Instant::now();
+        if keeps {
+            wait::within("they stand in line again", LOOK + SLACK, || {
+                server.subscribers() == 4 && in_line() == 4
+            })
+            .await;
+            lease.release().await.unwrap();
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let took = start.elapsed();
+        assert!(took < 2 * LOOK + SLACK, "keeps: {keeps}, {took:?}");
+        let rules = Rules {
+            ttl: 30 * SECOND,
+            longest_call: 20 * SECOND,
+        };
+        judge(&record.entries(), rules).assert_clean();
+        wait::until("nothing is left", || server.size() == 0).await;
+    }
+}
+
+/// A black hole that swallows what a subscriber is told and asks, while other connections work.
+#[tokio::test]
+async fn a_deaf_subscriber_costs_at_most_one_look() {
+    let (server, locks) = pair().await;
+    for deaf_from_the_start in [false, true] {
+        let proxy = Proxy::before(server.address());
+        let behind = Client::connect(proxy.url()).await.unwrap();
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let mut callers = Callers::new(&server, "sync:42");
+        if deaf_from_the_start {
+            proxy.deafen();
+        }
+        callers.arrive(&behind).await;
+        callers.arrive(&client(&server).await).await;
+        proxy.deafen();
+        lease.release().await.unwrap();
+        callers.within(LOOK + SLACK, 2).await;
+        proxy.heal();
+        wait::until("nothing is left", || server.size() == 0).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_waiter_costs_at_most_its_ttl_and_runs_on_no_lease_that_is_over() {
+    let server = Server::start();
+    let record = Record::new();
+    let pen = record.pen();
+    let locks = client(&server).await;
+    let ttl = SECOND;
+    for _ in 0..2 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let words = ["42", "1000", "200", "60000"];
+        let mut frozen = Worker::start("hold", &server.url(), &record, &words);
+        wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+        let next = client(&server).await;
+        let next = tokio::spawn(async move {
+            let lease = next.lock("sync:42").wait(PATIENT).acquire().await;
+            (lease.unwrap(), record::now())
+        });
+        wait::until("both stand in line", || server.waiters("lock:sync:42") == 2).await;
+        frozen.freeze();
+        let start = Instant::now();
+        lease.release().await.unwrap();
+        let owner = server.get("lock:sync:42").unwrap_or_default();
+        assert!(owner.ends_with(&format!(":{}", frozen.id())), "{owner}");
+        let (lease, entered) = next.await.unwrap();
+        let took = start.elapsed();
+        assert!(took < ttl + LOOK + SLACK, "{took:?}");
+        assert!(took > ttl / 2, "its ttl was not waited for: {took:?}");
+        pen.write_at(entered, 1, Event::Enter, "sync:42", "");
+        frozen.thaw();
+        nap(500).await;
+        pen.write(1, Event::Leave, "sync:42", "");
+        pen.write(1, Event::Outcome, "-", "done");
+        assert!(frozen.lines().is_empty(), "{:?}", frozen.lines());
+        lease.release().await.unwrap();
+        // It has not given up, and has its turn in the end.
+        let outcome = frozen.says("outcome");
+        assert!(outcome.contains("Ok"), "{outcome}");
+        assert!(frozen.finish().success());
+        let rules = Rules {
+            ttl,
+            longest_call: 20 * SECOND,
+        };
+        judge(&record.entries(), rules).assert_clean();
+        assert_eq!(server.size(), 0);
+    }
+}
+
+/// Thawed while the lease it was given still runs, a waiter may run on it, and not for longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_is_frozen_for_less_than_its_ttl_runs_in_what_is_left() {
+    let server = Server::start();
+    let record = Record::new();
+    let locks = client(&server).await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let words = ["42", "4000", "200", "60000"];
+    let mut frozen = Worker::start("hold", &server.url(), &record, &words);
+    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    frozen.freeze();
+    lease.release().await.unwrap();
+    nap(700).await;
+    let start = Instant::now();
+    frozen.thaw();
+    let outcome = frozen.says("outcome");
+    assert!(outcome.contains("Ok"), "{outcome}");
+    assert!(start.elapsed() < LOOK + SLACK, "{:?}", start.elapsed());
+    assert!(frozen.finish().success());
+    assert_eq!(server.size(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_line_of_a_killed_holder_gets_on_after_its_ttl_in_order() {
+    let server = Server::start();
+    let record = Record::new();
+    let ttl = 2 * SECOND;
+    let mut holder = Worker::start(
+        "hold",
+        &server.url(),
+        &record,
+        &["42", "2000", "60000", "0"],
+    );
+    holder.says("entered");
+    let mut callers = Callers::new(&server, "sync:42");
+    for _ in 0..8 {
+        callers.arrive(&client(&server).await).await;
+    }
+    let mut monitor = server.monitor();
+    holder.kill();
+    let order = callers.within(ttl + LOOK + SLACK, 8).await;
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6, 7]);
+    wait::until("nothing is left", || server.size() == 0).await;
+    // One release each, and a few looks while the lease of the dead ran.
+    let steps = monitor.seen().iter().filter(|seen| seen.is_step()).count();
+    assert!(steps <= 8 * 6, "{steps}");
+    println!("{steps} commands");
+}
+
+/// What a waiter knew of the line and its holder when it came is long out of date.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_who_came_to_a_long_line_looks_as_often_as_the_others_once_that_has_moved() {
+    let server = Server::start();
+    let record = Record::new();
+    let locks = client(&server).await;
+    let ttl = SECOND;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut callers = Callers::new(&server, "sync:42");
+    for _ in 0..12 {
+        callers.arrive(&client(&server).await).await;
+    }
+    let words = ["42", "1000", "60000", "60000"];
+    let mut holder = Worker::start("hold", &server.url(), &record, &words);
+    wait::until("it stands in line", || callers.in_line() == 13).await;
+    callers.arrive(&client(&server).await).await;
+    lease.release().await.unwrap();
+    callers.within(SECOND, 12).await;
+    holder.says("entered");
+    holder.kill();
+    // Alone in the line, behind a lease of a second.
+    callers.within(ttl + LOOK + 13 * LATER + SLACK, 13).await;
+    wait::until("nothing is left", || server.size() == 0).await;
+}
+
+#[tokio::test]
+async fn a_user_without_channels_waits_by_looking_and_is_warned_of_it_once() {
+    log::listen();
+    let server = Server::start();
+    let _: () = server.ask("ACL SETUSER deaf on >pw resetchannels ~* +@all");
+    let url = server.url_as("deaf", "pw");
+    let locks = Client::connect(&url).await.unwrap();
+    let other = Client::connect(&url).await.unwrap();
+    let third = client(&server).await;
+    for round in 0..3 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let mut callers = Callers::new(&server, "sync:42");
+        callers.call(&other, PATIENT);
+        if round == 1 {
+            callers.call(&third, PATIENT);
+        }
+        nap(200).await;
+        let released = Instant::now();
+        lease.release().await.unwrap();
+        let count = callers.calls.len();
+        callers.within(2 * LOOK + SLACK, count).await;
+        let took = callers.served()[0].1 - released;
+        assert!(took < LOOK + SLACK, "{took:?}");
+        wait::until("nothing is left", || server.size() == 0).await;
+    }
+    // Once each; other tests have such clients as well.
+    let mut warned: Vec<_> = log::about("cannot be woken")
+        .into_iter()
+        .filter_map(|told| {
+            let channel = told.text.split("channel=").nth(1)?;
+            channel.split(' ').next().map(str::to_owned)
+        })
+        .collect();
+    let all = warned.len();
+    warned.sort();
+    warned.dedup();
+    assert!(warned.len() >= 2, "{warned:?}");
+    assert_eq!(warned.len(), all);
+}
