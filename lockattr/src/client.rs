@@ -34,9 +34,14 @@ tokio::task_local! {
 
 /// A connection to the place where locks are kept.
 ///
-/// Cheap to clone; all clones are one client. It owns a thread, on which it talks to the store and
-/// renews leases, and which ends when the last clone and the last lease are gone. Hence a client
-/// outlives every tokio runtime, works from each of them and from none, and may live in a `static`.
+/// Cheap to clone; all clones are one client. It owns a thread, on which it renews leases, and which
+/// ends when the last clone and the last lease are gone. A tokio runtime that calls gets a connection
+/// of its own to a server, driven there by a task, with a second task that sees the runtime end; calls
+/// from elsewhere go over the client's thread. Hence a client outlives every tokio runtime, works from
+/// each of them and from none, and may live in a `static`.
+///
+/// A runtime should have its I/O enabled, as those of `#[tokio::main]` and `#[tokio::test]` have: on one
+/// that has not, the first call lets tokio panic in a task of the client's, and all go over its thread.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 

@@ -1,8 +1,8 @@
 //! The client's own thread: a runtime that no application can block, pause or shut down.
 //!
-//! Connections are driven here, and time that must be real is measured here. A future that waits
-//! for the engine may be polled anywhere: on any tokio runtime, on another executor, on a paused
-//! clock.
+//! Renewals have their connection here, and so has whatever is asked outside of every tokio runtime;
+//! and time that must be real is measured here. A future that waits for the engine may be polled
+//! anywhere: on any tokio runtime, on another executor, on a paused clock.
 
 use std::future::Future;
 use std::io;

@@ -146,6 +146,7 @@ impl Names {
             lock: self.locks().first().map_or("", String::as_str),
             owner,
             leave,
+            granted: index.is_some(),
             asked: queued.map(|ttl| (ttl, all.len())),
         }
     }

@@ -4,7 +4,7 @@
 //! A lease that is given back goes to the next of the line without the store, a bounded number of
 //! times in a row, so that other processes get their turn.
 
-use std::collections::{BTreeMap, HashMap, hash_map};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -25,7 +25,7 @@ const IN_A_ROW_AMONG_OTHERS: u32 = 3;
 /// All lines of one client.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    lines: Mutex<HashMap<LineId, Line>>,
+    lines: Mutex<Lines>,
     /// Lines whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
     hasher: RandomState,
@@ -38,15 +38,15 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LineId(u64);
 
-/// One key's callers. It exists while somebody asks, holds or waits.
-#[derive(Debug)]
-enum Line {
-    /// One is asking the store.
-    Asked,
-    /// One holds.
-    Held(Arc<Hold>),
+/// The lines that there are. One exists while somebody asks, holds or waits; it is in one of these.
+#[derive(Debug, Default)]
+struct Lines {
+    /// One asks the store.
+    asked: HashSet<LineId>,
+    /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
+    held: HashMap<LineId, Arc<Hold>>,
     /// Several have met.
-    Crowd(Box<Crowd>),
+    crowds: HashMap<LineId, Crowd>,
 }
 
 #[derive(Debug, Default)]
@@ -139,21 +139,18 @@ impl Queue {
     /// Stands behind those who came before.
     pub(crate) fn enter(self: &Arc<Self>, key: LineId, wish: Wish) -> Entry {
         let mut lines = self.lines();
-        let line = match lines.entry(key) {
-            hash_map::Entry::Occupied(line) => line.into_mut(),
-            hash_map::Entry::Vacant(place) => {
-                place.insert(Line::Asked);
-                return Entry::Head(self.head(key));
-            }
-        };
-        if let Line::Held(hold) = &*line
+        if !lines.exists(key) {
+            lines.asked.insert(key);
+            return Entry::Head(self.head(key));
+        }
+        if let Some(hold) = lines.held.get(&key)
             && !hold.has_ended()
             && !wish.waits
             && wish.permits == 1
         {
             return Entry::Busy(Busy::here(hold.end()));
         }
-        let crowd = line.crowd();
+        let crowd = lines.crowd(key);
         if !crowd.asked && crowd.has_room(wish.permits) && crowd.waiting.is_empty() {
             crowd.asked = true;
             return Entry::Head(self.head(key));
@@ -224,7 +221,7 @@ impl Queue {
         loop {
             let tell = {
                 let mut lines = self.lines();
-                let Some(Line::Crowd(crowd)) = lines.get_mut(&key) else {
+                let Some(crowd) = lines.crowds.get_mut(&key) else {
                     return false;
                 };
                 if self.is_closed() {
@@ -247,7 +244,7 @@ impl Queue {
 
     /// A lease that was to be handed over stands as before.
     fn take_back(&self, key: LineId, hold: &Arc<Hold>) {
-        if let Some(Line::Crowd(crowd)) = self.lines().get_mut(&key) {
+        if let Some(crowd) = self.lines().crowds.get_mut(&key) {
             crowd.asked = false;
             crowd.held.push(Arc::clone(hold));
         }
@@ -257,16 +254,14 @@ impl Queue {
     pub(crate) fn left(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) {
         {
             let mut lines = self.lines();
-            match lines.get_mut(&key) {
-                Some(Line::Held(only)) if Arc::ptr_eq(only, hold) => {
-                    lines.remove(&key);
-                    return;
+            let is_it = |held: &Arc<Hold>| Arc::ptr_eq(held, hold);
+            let Some(crowd) = lines.crowds.get_mut(&key) else {
+                if lines.held.get(&key).is_some_and(is_it) {
+                    lines.held.remove(&key);
                 }
-                Some(Line::Crowd(crowd)) => {
-                    crowd.held.retain(|held| !Arc::ptr_eq(held, hold));
-                }
-                Some(Line::Held(_) | Line::Asked) | None => return,
-            }
+                return;
+            };
+            crowd.held.retain(|held| !is_it(held));
         }
         self.turn(key);
     }
@@ -276,12 +271,12 @@ impl Queue {
         loop {
             let tell = {
                 let mut lines = self.lines();
-                let Some(Line::Crowd(crowd)) = lines.get_mut(&key) else {
+                let Some(crowd) = lines.crowds.get_mut(&key) else {
                     return;
                 };
                 let Some(tell) = crowd.next() else {
                     if crowd.is_idle() {
-                        lines.remove(&key);
+                        lines.crowds.remove(&key);
                     }
                     return;
                 };
@@ -298,15 +293,11 @@ impl Queue {
     /// Nobody asks the store for the line any more.
     fn step_down(&self, key: LineId) {
         let mut lines = self.lines();
-        match lines.get_mut(&key) {
-            Some(Line::Asked) => {
-                lines.remove(&key);
-            }
-            Some(Line::Crowd(crowd)) => {
-                crowd.asked = false;
-                crowd.known = None;
-            }
-            Some(Line::Held(_)) | None => {}
+        if let Some(crowd) = lines.crowds.get_mut(&key) {
+            crowd.asked = false;
+            crowd.known = None;
+        } else {
+            lines.asked.remove(&key);
         }
     }
 
@@ -315,12 +306,9 @@ impl Queue {
         self.closed.store(true, Ordering::Release);
         let waiting: Vec<_> = self
             .lines()
+            .crowds
             .values_mut()
-            .filter_map(|line| match line {
-                Line::Crowd(crowd) => Some(mem::take(&mut crowd.waiting).into_values()),
-                Line::Asked | Line::Held(_) => None,
-            })
-            .flatten()
+            .flat_map(|crowd| mem::take(&mut crowd.waiting).into_values())
             .collect();
         for waiting in waiting {
             waiting.hear(News::Down(reason.clone()));
@@ -343,32 +331,24 @@ impl Queue {
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<LineId, Line>> {
+    fn lines(&self) -> MutexGuard<'_, Lines> {
         // A panic while the lines were held is a fault of this file; they are still usable.
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Line {
-    fn crowd(&mut self) -> &mut Crowd {
-        let crowd = match self {
-            Self::Crowd(_) => None,
-            Self::Asked => Some(Crowd {
-                asked: true,
-                ..Crowd::default()
-            }),
-            Self::Held(hold) => Some(Crowd {
-                held: vec![Arc::clone(hold)],
-                ..Crowd::default()
-            }),
-        };
-        if let Some(crowd) = crowd {
-            *self = Self::Crowd(Box::new(crowd));
-        }
-        match self {
-            Self::Crowd(crowd) => crowd,
-            Self::Asked | Self::Held(_) => unreachable!("it was made one just now"),
-        }
+impl Lines {
+    fn exists(&self, key: LineId) -> bool {
+        self.held.contains_key(&key) || self.asked.contains(&key) || self.crowds.contains_key(&key)
+    }
+
+    /// A line as one where several have met.
+    fn crowd(&mut self, key: LineId) -> &mut Crowd {
+        self.crowds.entry(key).or_insert_with(|| Crowd {
+            asked: self.asked.remove(&key),
+            held: self.held.remove(&key).into_iter().collect(),
+            ..Crowd::default()
+        })
     }
 }
 
@@ -476,22 +456,21 @@ pub(crate) struct Head {
 }
 
 impl Head {
+    pub(crate) fn line(&self) -> LineId {
+        self.key
+    }
+
     /// The store has told who holds the key: whoever does not wait is answered with that.
     pub(crate) fn busy(&self, busy: &Busy) {
         if !self.armed {
             return;
         }
-        let impatient = match self.queue.lines().get_mut(&self.key) {
-            Some(Line::Crowd(crowd)) => {
-                crowd.known = Some(busy.clone());
-                crowd.take(|_, waiting| waiting.impatient)
-            }
-            Some(line @ Line::Asked) => {
-                // Those who come while it waits are told as well.
-                line.crowd().known = Some(busy.clone());
-                return;
-            }
-            Some(Line::Held(_)) | None => return,
+        let impatient = {
+            let mut lines = self.queue.lines();
+            // Those who come while it waits are told as well.
+            let crowd = lines.crowd(self.key);
+            crowd.known = Some(busy.clone());
+            crowd.take(|_, waiting| waiting.impatient)
         };
         for waiting in impatient {
             waiting.hear(News::Busy(busy.clone()));
@@ -506,14 +485,11 @@ impl Head {
         }
         let refused: Vec<_> = {
             let mut lines = self.queue.lines();
-            let Some(line) = lines.get_mut(&self.key) else {
-                return;
-            };
-            if matches!(line, Line::Asked) && granted == Granted::Alone {
-                *line = Line::Held(Arc::clone(hold));
+            if granted == Granted::Alone && lines.asked.remove(&self.key) {
+                lines.held.insert(self.key, Arc::clone(hold));
                 return;
             }
-            let crowd = line.crowd();
+            let crowd = lines.crowd(self.key);
             crowd.asked = false;
             crowd.known = None;
             crowd.hold(Arc::clone(hold));
@@ -539,9 +515,9 @@ impl Head {
         if !self.armed {
             return;
         }
-        let waiting = match self.queue.lines().get_mut(&self.key) {
-            Some(Line::Crowd(crowd)) => mem::take(&mut crowd.waiting),
-            Some(Line::Asked | Line::Held(_)) | None => return,
+        let waiting = match self.queue.lines().crowds.get_mut(&self.key) {
+            Some(crowd) => mem::take(&mut crowd.waiting),
+            None => return,
         };
         for waiting in waiting.into_values() {
             waiting.hear(News::Down(error.clone()));
@@ -556,7 +532,7 @@ impl Head {
             self.armed = false;
             return true;
         }
-        if let Some(Line::Crowd(crowd)) = self.queue.lines().get_mut(&self.key) {
+        if let Some(crowd) = self.queue.lines().crowds.get_mut(&self.key) {
             crowd.asked = true;
             crowd.held.retain(|held| !Arc::ptr_eq(held, hold));
         }
@@ -608,9 +584,7 @@ impl Ticket {
     /// Waits no longer than for the first answer; who holds the key, where that is known already.
     pub(crate) fn hurry(&self) -> Option<Busy> {
         let mut lines = self.queue.lines();
-        let Some(Line::Crowd(crowd)) = lines.get_mut(&self.key) else {
-            return None;
-        };
+        let crowd = lines.crowds.get_mut(&self.key)?;
         let permits = crowd.waiting.get(&self.number)?.permits;
         let busy = crowd.busy(permits);
         if busy.is_some() {
@@ -626,7 +600,7 @@ impl Ticket {
         self.news.close();
         let unheard = self.news.try_recv().ok();
         if unheard.is_none()
-            && let Some(Line::Crowd(crowd)) = self.queue.lines().get_mut(&self.key)
+            && let Some(crowd) = self.queue.lines().crowds.get_mut(&self.key)
         {
             crowd.waiting.remove(&self.number);
         }

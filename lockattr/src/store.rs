@@ -119,6 +119,10 @@ pub struct Release<'a> {
     pub owner: &'a str,
     /// What is to be left.
     pub leave: Leave,
+    /// Whether they are known to have been granted. If not, the request for them may be on its way
+    /// yet: then a store that has to ask twice answers what it finds the second time, instead of
+    /// taking it that the first time has done it.
+    pub granted: bool,
     /// For a request that became no lease: the ttl and the number of names that it had asked for,
     /// since it may stand in the store's queue. Leaving the queue counts as having held.
     pub asked: Option<(Duration, usize)>,

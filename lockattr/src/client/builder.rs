@@ -73,7 +73,9 @@ impl ClientBuilder {
     /// How long a reply may take: 1 s unless set. From 1 ms to an hour.
     ///
     /// A connection whose reply did not come in time is taken for dead and replaced. Renewals of
-    /// short leases wait less, so that there is time for another connection.
+    /// short leases wait less, so that there is time for another connection. Callers look a few
+    /// times within this at how long they have waited, at most 250 ms apart; while a runtime is
+    /// blocked, the time of its callers does not run.
     pub fn reply_timeout(mut self, timeout: Duration) -> Self {
         self.reply_timeout = timeout;
         self

@@ -172,31 +172,48 @@ impl Caller<'_> {
     /// Asks the store, and waits while the key is busy.
     async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
         let keeper = self.keeper;
-        let line = keeper.line_of(&ask.names);
-        let ttl = ask.ttl();
         let waiter = (!ask.wait.is_zero()).then(|| ask.owner.clone());
+        // Before it is asked, so that no news is missed.
+        let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
         let mut asked = Asked::new(keeper, ask);
-        let mut try_ = if keeper.queue.is_contended(line) {
+        let try_ = if keeper.queue.is_contended(head.line()) {
             Try::Again
         } else {
             Try::First
         };
-        // Before it is asked, so that no news is missed.
-        let mut ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
+        let answer = asked.once(try_, self.left()).await;
+        if let Ok(Acquired::Granted { index, sent, .. }) = answer
+            && self.clock.now() < sent + relied_on(asked.ask.ttl())
+        {
+            keeper.queue.set_contended(head.line(), false);
+            return Ok(asked.into_lease(self, head, index, sent, Granted::Alone));
+        }
+        // Boxed, as everything rare: the futures of all locked functions hold this one.
+        Box::pin(self.ask_on(asked, head, answer, ear)).await
+    }
+
+    /// Goes on after a first answer that was no lease.
+    async fn ask_on(
+        &self,
+        mut asked: Asked<'_>,
+        head: Head,
+        mut answer: Result<Acquired, StoreError>,
+        mut ear: Option<Box<dyn Ear + '_>>,
+    ) -> Result<Lease, Error> {
+        let keeper = self.keeper;
+        let line = head.line();
+        let ttl = asked.ask.ttl();
         let mut pause = FIRST_PAUSE;
-        let mut among_others = false;
+        let mut granted_after = Granted::Alone;
         loop {
-            let left = self.give_up.saturating_duration_since(self.clock.now());
-            let answer = asked.once(try_, left).await;
-            let first_try = mem::replace(&mut try_, Try::Again) == Try::First;
             let now = self.clock.now();
             let next = match answer {
                 Ok(Acquired::Granted { index, sent, .. }) => {
                     if now < sent + relied_on(ttl) {
-                        if first_try || !among_others {
-                            keeper.queue.set_contended(line, among_others);
-                        }
-                        return Ok(asked.into_lease(self, head, index, sent, among_others));
+                        keeper
+                            .queue
+                            .set_contended(line, granted_after == Granted::AmongOthers);
+                        return Ok(asked.into_lease(self, head, index, sent, granted_after));
                     }
                     if now >= self.give_up {
                         let late = "the grant came when its ttl was over";
@@ -212,7 +229,7 @@ impl Caller<'_> {
                     place,
                     ..
                 }) => {
-                    among_others = true;
+                    granted_after = Granted::AmongOthers;
                     keeper.queue.set_contended(line, true);
                     let holder = owner::shown(&owner);
                     head.busy(&Busy {
@@ -254,9 +271,15 @@ impl Caller<'_> {
                 // What has run out by half is asked for anew.
                 && self.clock.now() < since + relied_on(ttl) / 2
             {
-                return Ok(asked.into_lease(self, head, index, since, among_others));
+                return Ok(asked.into_lease(self, head, index, since, granted_after));
             }
+            answer = asked.once(Try::Again, self.left()).await;
         }
+    }
+
+    /// For how long it may wait yet.
+    fn left(&self) -> Duration {
+        self.give_up.saturating_duration_since(self.clock.now())
     }
 
     /// Waits for the moment to look again, for news from the store, or for the client to be shut
@@ -420,7 +443,7 @@ impl<'a> Asked<'a> {
         head: Head,
         index: usize,
         sent: Instant,
-        among_others: bool,
+        granted: Granted,
     ) -> Lease {
         let ttl = self.ask.ttl();
         let grant = Grant {
@@ -439,14 +462,7 @@ impl<'a> Asked<'a> {
         // From here on the lease answers for the key.
         self.fate = Fate::Clear;
         let hold = self.keeper.hold(grant);
-        head.granted(
-            &hold,
-            if among_others {
-                Granted::AmongOthers
-            } else {
-                Granted::Alone
-            },
-        );
+        head.granted(&hold, granted);
         Lease::new(hold, Arc::clone(self.keeper))
     }
 

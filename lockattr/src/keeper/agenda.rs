@@ -513,10 +513,10 @@ mod tests {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            random >> 33
+            u32::try_from(random >> 33).unwrap()
         };
         for _ in 0..20_000 {
-            let (what, due) = (next() % 5, next() % 1_000);
+            let (what, due) = (next() % 5, u64::from(next() % 1_000));
             let some = known
                 .keys()
                 .nth(usize::try_from(next()).unwrap() % known.len().max(1))

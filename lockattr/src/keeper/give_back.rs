@@ -15,7 +15,8 @@ use crate::hold::{Hold, Names};
 use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
-/// server answers. On one connection the request comes first; this is for one that was replaced.
+/// server answers. On one connection the request comes first; this is for one that was replaced, or
+/// has ended with its runtime.
 const DROPPED: Duration = Duration::from_millis(200);
 
 /// Keys to give back.

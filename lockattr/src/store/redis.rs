@@ -171,6 +171,7 @@ impl Redis {
             lock: name,
             owner,
             leave: Leave::Nothing,
+            granted: true,
             asked: None,
         };
         let released = self.release(release).await;
@@ -409,10 +410,12 @@ impl Store for Redis {
             let released = match self.remove(release, &mut step).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
-                    // What is no longer there may have been removed by the first request.
+                    // What was granted and is no longer there may have been removed by the first
+                    // request.
+                    let excused = in_doubt && release.granted;
                     Box::pin(self.remove(release, &mut step))
                         .await
-                        .map(|found| if in_doubt { Found::Ours } else { found })
+                        .map(|found| if excused { Found::Ours } else { found })
                 }
                 answer => answer,
             };

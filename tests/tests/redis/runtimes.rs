@@ -105,7 +105,11 @@ fn a_runtime_that_is_not_run_is_passed_by() {
         start.elapsed()
     };
     timed("before it ever ran");
+    // It begins to connect, and may be stopped in the middle of that.
     idle.block_on(call(&locks, "while it runs"));
+    timed("with a connection that is never made");
+    idle.block_on(call(&locks, "while it runs"));
+    idle.block_on(nap(100));
     timed("with a connection that nobody drives");
     let later = timed("known by now");
     assert!(later < SECOND, "{later:?}");

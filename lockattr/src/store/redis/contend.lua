@@ -62,15 +62,12 @@ for i = 1, me and (any and 1 or count) or 0 do
   end
 end
 
-if granted and any then
-  redis.call('SET', KEYS[mine[1]], ARGV[1], 'PX', ARGV[2])
-  return {1, mine[1] - 1}
-end
 if granted then
-  for i = 1, count do
+  for i = any and mine[1] or 1, any and mine[1] or count do
     redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+    tell_first(queue(i), ARGV[2])
   end
-  return {1, 0}
+  return {1, any and mine[1] - 1 or 0}
 end
 
 -- All or none: what was given to us while we waited, or is free, goes on to the next.

@@ -53,8 +53,9 @@ type Outcome = Option<Result<Connection, StoreError>>;
 #[derive(Clone)]
 pub(super) struct Attempt {
     outcome: watch::Receiver<Outcome>,
-    made: Instant,
     begun: Arc<AtomicBool>,
+    begins_by: Instant,
+    ends_by: Instant,
 }
 
 /// A runtime that has not begun to connect by then is not being run, whoever polls its callers.
@@ -67,10 +68,18 @@ impl Attempt {
         outcome.ok().and_then(|outcome| outcome.clone())
     }
 
-    /// Says whether the attempt is overdue to begin.
+    /// Says whether the attempt is overdue to begin, or to end.
     pub(super) fn stuck(&self) -> impl Fn() -> bool + use<> {
-        let (made, begun) = (self.made, Arc::clone(&self.begun));
-        move || !begun.load(Ordering::Acquire) && made.elapsed() > BEGINS_WITHIN
+        let (begins_by, begun) = (self.begins_by, Arc::clone(&self.begun));
+        let ends_by = self.ends_by;
+        move || {
+            let by = if begun.load(Ordering::Acquire) {
+                ends_by
+            } else {
+                begins_by
+            };
+            Instant::now() > by
+        }
     }
 }
 
@@ -127,10 +136,12 @@ impl Line {
             State::Unfit => Here::Unfit,
             State::Down => {
                 let (tell, outcome) = watch::channel(None);
+                let begins_by = Instant::now() + BEGINS_WITHIN;
                 let attempt = Attempt {
                     outcome,
-                    made: Instant::now(),
                     begun: Arc::default(),
+                    begins_by,
+                    ends_by: begins_by + self.0.server.connect_timeout,
                 };
                 *state = State::Connecting(attempt.clone());
                 // A runtime that has ended drops the task here and now, which looks at the state.

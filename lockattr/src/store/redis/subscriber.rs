@@ -30,8 +30,9 @@ use crate::jitter::jittered;
 use crate::store::{Ear, Woken};
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
-/// again without one it is taken for dead. Together they bound what a silent connection costs a
-/// waiter. It subscribes once more, which needs no right that it does not have.
+/// again without one it is taken for dead, or as long as it took to be made where that is longer.
+/// Together they bound what a silent connection costs a waiter. The sign is to subscribe once more,
+/// which needs no right that it does not have.
 const SILENCE: Duration = Duration::from_millis(350);
 
 /// The first pause before an attempt to connect again, and the longest.
@@ -400,8 +401,10 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
             wanted.notified().await;
             continue;
         }
+        let begun = Instant::now();
         match subscriber.connect().await {
             Ok((sink, mut stream)) => {
+                let patience = SILENCE.max(begun.elapsed());
                 if subscriber.told.swap(false, Ordering::Relaxed) {
                     tracing::info!("callers that wait for a lock are woken again");
                 }
@@ -410,7 +413,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 subscriber.up.store(true, Ordering::Release);
                 subscriber.tell_all();
                 drop(subscriber);
-                hear(&shared, &sink, &mut stream).await;
+                hear(&shared, &sink, &mut stream, patience).await;
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
@@ -430,7 +433,12 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
 }
 
 /// Delivers messages until the connection is lost, or has been silent for too long.
-async fn hear(shared: &Weak<Shared>, sink: &PubSubSink, stream: &mut PubSubStream) {
+async fn hear(
+    shared: &Weak<Shared>,
+    sink: &PubSubSink,
+    stream: &mut PubSubStream,
+    patience: Duration,
+) {
     let mut silence = pin!(sleep(SILENCE));
     let mut sign: Option<SignOfLife> = None;
     loop {
@@ -453,9 +461,8 @@ async fn hear(shared: &Weak<Shared>, sink: &PubSubSink, stream: &mut PubSubStrea
                 ));
             }
         }
-        silence
-            .as_mut()
-            .reset(tokio::time::Instant::now() + SILENCE);
+        let left = if sign.is_some() { patience } else { SILENCE };
+        silence.as_mut().reset(tokio::time::Instant::now() + left);
     }
 }
 
