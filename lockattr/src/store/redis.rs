@@ -92,6 +92,7 @@ impl Redis {
         let calls = Link::new(&server, settings.reply_timeout);
         let step_timeout = settings.connect_timeout + settings.reply_timeout;
         let release = Arc::new(Lua::new(concat!(
+            include_str!("redis/free.lua"),
             include_str!("redis/queue.lua"),
             include_str!("redis/release.lua")
         )));
@@ -297,9 +298,15 @@ impl Redis {
         let entry = release
             .asked
             .map(|(ttl, names)| self.entry(release.owner, ttl, names));
+        let plain = release.names.len() == 1
+            && release.index == 0
+            && release.leave == Leave::Nothing
+            && entry.is_none();
         let call = Call::new(release.names, queues, |command| {
             command.arg(release.owner);
-            command.arg(release.names.len()).arg(release.index);
+            if !plain {
+                command.arg(release.names.len()).arg(release.index);
+            }
             match (&entry, release.leave) {
                 (Some(entry), _) => {
                     command.arg("gone").arg(entry);

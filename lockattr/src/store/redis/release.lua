@@ -1,11 +1,11 @@
 -- Ends an owner's hold of the locks that it still holds, and passes them on to those who wait.
 -- KEYS: locks, or slots of one; then the queue of each lock.
--- ARGV: owner, how many locks, the index of the first among those that were asked for; and
--- 'closed' or 'done' with its ms where that is to be left, or 'gone' with the entry of one that
--- waits no more.
+-- ARGV: owner; how many locks, 1 if that is not told, and the index of the first among those that
+-- were asked for, 0; and 'closed' or 'done' with its ms where that is to be left, or 'gone' with the
+-- entry of one that waits no more.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
-local count, index, what = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local count, index, what = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0), ARGV[4]
 local answer, found = 1, false
 for i = 1, count do
   local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
