@@ -136,7 +136,8 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        hold.can_be_handed_over() && self.queue.hand_over(self.line_of(&hold.names), hold)
+        let line = self.line_of(&hold.names);
+        self.queue.is_crowd(line) && hold.can_be_handed_over() && self.queue.hand_over(line, hold)
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.

@@ -215,6 +215,11 @@ impl Queue {
         (&self.contended[usize::from(place)], mark)
     }
 
+    /// Whether several have met in a line; where not, nobody waits.
+    pub(crate) fn is_crowd(&self, key: LineId) -> bool {
+        self.lines().crowds.contains_key(&key)
+    }
+
     /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
     /// else has to give it back.
     pub(crate) fn hand_over(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) -> bool {

@@ -6,9 +6,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::Duration;
 
-use redis::{Cmd, RedisWrite, Script, ToRedisArgs, Value};
+use redis::{Cmd, Value};
 
 use super::{
     Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
@@ -21,13 +21,17 @@ mod fault;
 mod line;
 mod link;
 mod pulse;
+mod reply;
+mod script;
 mod subscriber;
 mod target;
 
 use fault::Fault;
 use line::Server;
-use link::{Answer, Link, Watchdog};
+use link::{Link, Watchdog};
 use pulse::Wait;
+use reply::{Verdict, found, index, number, verdict};
+use script::{Form, Lua, Queue};
 use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::target;
 
@@ -54,19 +58,6 @@ struct Scripts {
     renew: Lua,
     release: Arc<Lua>,
     token: Lua,
-}
-
-/// A script, and the hash by which a server that has seen it knows it.
-struct Lua {
-    text: &'static str,
-    hash: String,
-}
-
-impl Lua {
-    fn new(text: &'static str) -> Self {
-        let hash = Script::new(text).get_hash().to_owned();
-        Self { text, hash }
-    }
 }
 
 /// What a client needs to reach a server.
@@ -222,22 +213,8 @@ impl Redis {
         in_doubt: bool,
         step: &mut Wait<'_>,
     ) -> Result<Acquired, Fault> {
-        let waits = !request.wait.is_zero();
-        let heard = waits && self.subscriber.hears(request.owner);
-        let queues = self.queues(request.names, request.want);
-        // One that has never waited stands in no queue.
-        let entry = (waits || request.try_ == Try::Again)
-            .then(|| self.entry(request.owner, request.ttl, request.names.len()));
-        let call = Call::new(request.names, &queues, |command| {
-            command.arg(request.owner).arg(millis(request.ttl));
-            command.arg(match request.want {
-                Want::All => "all",
-                Want::Any => "any",
-            });
-            if let Some(entry) = &entry {
-                command.arg(entry).arg(millis(request.wait));
-            }
-        });
+        let heard = !request.wait.is_zero() && self.subscriber.hears(request.owner);
+        let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
         let (answer, sent) = contend.run(&self.calls, call, step).await?;
         let Verdict {
@@ -258,6 +235,22 @@ impl Redis {
             *place = None;
         }
         Ok(acquired)
+    }
+
+    fn contend_call(&self, form: Form<'_>, request: &Request<'_>) -> Cmd {
+        let queues = self.queues(request.names, request.want);
+        let mut command = form.call(request.names, &queues);
+        command.arg(request.owner).arg(millis(request.ttl));
+        command.arg(match request.want {
+            Want::All => "all",
+            Want::Any => "any",
+        });
+        // One that has never waited stands in no queue.
+        if !request.wait.is_zero() || request.try_ == Try::Again {
+            command.arg(self.entry(request.owner, request.ttl, request.names.len()));
+            command.arg(millis(request.wait));
+        }
+        command
     }
 
     async fn first_try(
@@ -289,39 +282,39 @@ impl Redis {
     }
 
     async fn remove(&self, release: Release<'_>, step: &mut Wait<'_>) -> Result<Found, Fault> {
-        let lock = [self.queue(release.lock)];
-        let more = match release.want {
-            Want::All if release.names.len() > 1 => self.queues(release.names, Want::All),
-            Want::All | Want::Any => Vec::new(),
-        };
-        let queues = if more.is_empty() { &lock[..] } else { &more };
-        let entry = release
-            .asked
-            .map(|(ttl, names)| self.entry(release.owner, ttl, names));
-        let plain = release.names.len() == 1
-            && release.index == 0
-            && release.leave == Leave::Nothing
-            && entry.is_none();
-        let call = Call::new(release.names, queues, |command| {
-            command.arg(release.owner);
-            if !plain {
-                command.arg(release.names.len()).arg(release.index);
-            }
-            match (&entry, release.leave) {
-                (Some(entry), _) => {
-                    command.arg("gone").arg(entry);
-                }
-                (None, Leave::Nothing) => {}
-                (None, Leave::Closed(length)) => {
-                    command.arg("closed").arg(millis(length));
-                }
-                (None, Leave::Done(length)) => {
-                    command.arg("done").arg(millis(length));
-                }
-            }
-        });
+        let call = |form: Form<'_>| self.release_call(form, &release);
         let (answer, _) = self.scripts.release.run(&self.calls, call, step).await?;
         found(&answer).ok_or_else(|| self.nonsense(&answer))
+    }
+
+    fn release_call(&self, form: Form<'_>, release: &Release<'_>) -> Cmd {
+        let mut command = match release.want {
+            Want::All if release.names.len() > 1 => {
+                form.call(release.names, &self.queues(release.names, Want::All))
+            }
+            Want::All | Want::Any => form.call(release.names, &[self.queue(release.lock)]),
+        };
+        command.arg(release.owner);
+        let one = release.names.len() == 1 && release.index == 0;
+        if one && release.leave == Leave::Nothing && release.asked.is_none() {
+            return command;
+        }
+        command.arg(release.names.len()).arg(release.index);
+        match (release.asked, release.leave) {
+            (Some((ttl, names)), _) => {
+                command
+                    .arg("gone")
+                    .arg(self.entry(release.owner, ttl, names));
+            }
+            (None, Leave::Nothing) => {}
+            (None, Leave::Closed(length)) => {
+                command.arg("closed").arg(millis(length));
+            }
+            (None, Leave::Done(length)) => {
+                command.arg("done").arg(millis(length));
+            }
+        }
+        command
     }
 
     /// How a request stands in a queue. Of a lock it may be given each of as many slots as it asks
@@ -384,17 +377,16 @@ impl Store for Redis {
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
             let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
-            let call = Call::new(&names, NO_QUEUE, |command| {
+            let call = |form: Form<'_>| {
+                let mut command = form.call(&names, &[]);
                 for lease in leases {
                     command.arg(lease.owner).arg(millis(lease.ttl));
                 }
-            });
+                command
+            };
             let renew = &self.scripts.renew;
-            let mut answer = self.watchdog.ask(&call.by_hash(renew), patience).await;
-            if answer.as_ref().is_err_and(|fault| fault.no_script) {
-                answer = self.watchdog.ask(&call.by_text(renew), patience).await;
-            }
-            let (answer, _) = answer.map_err(|fault| fault.error)?;
+            let renewed = renew.run_by_watchdog(&self.watchdog, call, patience).await;
+            let (answer, _) = renewed.map_err(|fault| fault.error)?;
             let each = match &answer {
                 Value::Array(each) => each.iter().map(found).collect::<Option<Vec<_>>>(),
                 _ => None,
@@ -439,9 +431,11 @@ impl Store for Redis {
             let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
             let mut step = self.two_steps();
             let draw = async |step: &mut Wait<'_>| {
-                let call = Call::new(&keys, NO_QUEUE, |command| {
+                let call = |form: Form<'_>| {
+                    let mut command = form.call(&keys, &[]);
                     command.arg(owner).arg(millis(COUNTER_TTL));
-                });
+                    command
+                };
                 self.scripts.token.run(&self.calls, call, step).await
             };
             let answer = match draw(&mut step).await {
@@ -484,9 +478,11 @@ fn unclaimed(
                 index,
             } = unclaimed;
             let keys = [lock, queue];
-            let call = Call::new(&keys, NO_QUEUE, |command| {
+            let call = |form: Form<'_>| {
+                let mut command = form.call(&keys, &[]);
                 command.arg(&owner).arg(1).arg(index);
-            });
+                command
+            };
             let mut step = calls.step(bound);
             let released = release.run(&calls, call, &mut step).await;
             if let Err(fault) = released {
@@ -497,151 +493,6 @@ fn unclaimed(
             }
         });
     })
-}
-
-impl Lua {
-    /// Runs the script by its hash; by its text where the server does not know it (any more).
-    async fn run(
-        &self,
-        calls: &Link,
-        call: Call<'_, impl AsRef<str>, impl Fn(&mut Cmd)>,
-        step: &mut Wait<'_>,
-    ) -> Answer {
-        let answer = calls.ask(call.by_hash(self), step).await;
-        if answer.as_ref().is_err_and(|fault| fault.no_script) {
-            // Boxed, as everything rare: every call's future holds this one.
-            return Box::pin(calls.ask(call.by_text(self), step)).await;
-        }
-        answer
-    }
-}
-
-/// The helper key of those who wait for a lock.
-struct Queue<'a> {
-    prefix: &'a str,
-    lock: &'a str,
-}
-
-impl ToRedisArgs for Queue<'_> {
-    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        let Self { prefix, lock } = self;
-        out.write_arg_fmt(format_args!("{prefix}wait:{{{lock}}}"));
-    }
-}
-
-/// One script call, with what goes into it.
-struct Call<'a, S, F> {
-    keys: &'a [S],
-    /// Keys as well.
-    queues: &'a [Queue<'a>],
-    args: F,
-}
-
-const NO_QUEUE: &[Queue<'static>] = &[];
-
-impl<'a, S: AsRef<str>, F: Fn(&mut Cmd)> Call<'a, S, F> {
-    fn new(keys: &'a [S], queues: &'a [Queue<'a>], args: F) -> Self {
-        Self { keys, queues, args }
-    }
-
-    fn by_hash(&self, script: &Lua) -> Cmd {
-        self.command("EVALSHA", &script.hash)
-    }
-
-    fn by_text(&self, script: &Lua) -> Cmd {
-        self.command("EVAL", script.text)
-    }
-
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        // Each key comes with an owner and a ttl, or one of both for all of them, or a queue.
-        let names: usize = self.keys.iter().map(|key| key.as_ref().len()).sum();
-        let queues = self.queues.iter();
-        let queues: usize = queues.map(|of| of.prefix.len() + of.lock.len() + 8).sum();
-        let count = self.keys.len() + self.queues.len();
-        let size = names + queues + self.keys.len() * 96;
-        let mut command = Cmd::with_capacity(6 + 3 * count, script.len() + size + 32);
-        command.arg(verb).arg(script).arg(count);
-        for key in self.keys {
-            command.arg(key.as_ref());
-        }
-        for queue in self.queues {
-            command.arg(queue);
-        }
-        (self.args)(&mut command);
-        command
-    }
-}
-
-struct Verdict {
-    acquired: Acquired,
-    /// The server's clock in microseconds, where the request was put into a queue.
-    server: Option<u64>,
-}
-
-/// What the script that contends has answered.
-fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Verdict> {
-    let Value::Array(parts) = answer else {
-        return None;
-    };
-    let [Value::Int(state), Value::Int(index), rest @ ..] = parts.as_slice() else {
-        return None;
-    };
-    let index = usize::try_from(*index).ok()?;
-    let mut server = None;
-    let acquired = match (state, rest) {
-        (1, []) => Acquired::Granted {
-            index,
-            sent,
-            in_doubt,
-        },
-        (0, [Value::BulkString(owner), Value::Int(left), queued @ ..]) => Acquired::Busy {
-            index,
-            owner: String::from_utf8_lossy(owner).into_owned(),
-            remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
-            place: match queued {
-                [] => None,
-                [Value::Int(place), Value::BulkString(time)] => {
-                    server = Some(number(time)?);
-                    Some(u64::try_from(*place).ok()?)
-                }
-                _ => return None,
-            },
-            in_doubt,
-        },
-        (2, [Value::BulkString(since)]) => Acquired::Done {
-            index,
-            since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
-            in_doubt,
-        },
-        (-1, [Value::BulkString(found)]) => Acquired::Foreign {
-            index,
-            found: String::from_utf8_lossy(found).into_owned(),
-        },
-        _ => return None,
-    };
-    Some(Verdict { acquired, server })
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-fn index(verdict: &Acquired) -> usize {
-    match verdict {
-        Acquired::Granted { index, .. }
-        | Acquired::Busy { index, .. }
-        | Acquired::Done { index, .. }
-        | Acquired::Foreign { index, .. } => *index,
-    }
-}
-
-fn found(answer: &Value) -> Option<Found> {
-    match answer {
-        Value::Int(1) => Some(Found::Ours),
-        Value::Int(0) => Some(Found::Nothing),
-        Value::Int(2) => Some(Found::Another),
-        _ => None,
-    }
 }
 
 fn millis(duration: Duration) -> u64 {

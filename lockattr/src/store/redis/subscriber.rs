@@ -284,6 +284,8 @@ impl Shared {
         let mut wakers = Vec::new();
         for waiting in self.requests().waiting.values_mut() {
             waiting.hear(News::Look);
+            // It may be another server's clock from now on.
+            waiting.tie = None;
             wakers.extend(waiting.waker.take());
         }
         wakers.into_iter().for_each(Waker::wake);

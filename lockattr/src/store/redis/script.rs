@@ -1,0 +1,105 @@
+//! Scripts, and the calls of them.
+
+use std::time::Duration;
+
+use redis::{Cmd, RedisWrite, Script, ToRedisArgs};
+
+use super::link::{Answer, Link, Watchdog};
+use super::pulse::Wait;
+
+/// A script, and the hash by which a server that has seen it knows it.
+pub(super) struct Lua {
+    text: &'static str,
+    hash: String,
+}
+
+/// How a script is named in a call.
+#[derive(Clone, Copy)]
+pub(super) struct Form<'a> {
+    verb: &'static str,
+    script: &'a str,
+}
+
+impl Lua {
+    pub(super) fn new(text: &'static str) -> Self {
+        let hash = Script::new(text).get_hash().to_owned();
+        Self { text, hash }
+    }
+
+    fn by_hash(&self) -> Form<'_> {
+        Form {
+            verb: "EVALSHA",
+            script: &self.hash,
+        }
+    }
+
+    fn by_text(&self) -> Form<'_> {
+        Form {
+            verb: "EVAL",
+            script: self.text,
+        }
+    }
+
+    /// Runs the script by its hash; by its text where the server does not know it (any more).
+    pub(super) async fn run(
+        &self,
+        calls: &Link,
+        make: impl Fn(Form<'_>) -> Cmd,
+        step: &mut Wait<'_>,
+    ) -> Answer {
+        let answer = calls.ask(make(self.by_hash()), step).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            // Boxed, as everything rare: every call's future holds this one.
+            return Box::pin(calls.ask(make(self.by_text()), step)).await;
+        }
+        answer
+    }
+
+    /// The same over the keeper's own connection.
+    pub(super) async fn run_by_watchdog(
+        &self,
+        watchdog: &Watchdog,
+        make: impl Fn(Form<'_>) -> Cmd,
+        patience: Duration,
+    ) -> Answer {
+        let answer = watchdog.ask(&make(self.by_hash()), patience).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            return watchdog.ask(&make(self.by_text()), patience).await;
+        }
+        answer
+    }
+}
+
+impl Form<'_> {
+    /// A call with these keys, to which the values are yet to be added.
+    pub(super) fn call<S: AsRef<str>>(self, keys: &[S], queues: &[Queue<'_>]) -> Cmd {
+        // Each key comes with an owner and a ttl, or one of both for all of them, or a queue.
+        let names: usize = keys.iter().map(|key| key.as_ref().len()).sum();
+        let of_queue = |queue: &Queue<'_>| queue.prefix.len() + queue.lock.len() + 8;
+        let waits: usize = queues.iter().map(of_queue).sum();
+        let count = keys.len() + queues.len();
+        let size = self.script.len() + names + waits + keys.len() * 96 + 32;
+        let mut command = Cmd::with_capacity(6 + 3 * count, size);
+        command.arg(self.verb).arg(self.script).arg(count);
+        for key in keys {
+            command.arg(key.as_ref());
+        }
+        for queue in queues {
+            command.arg(queue);
+        }
+        command
+    }
+}
+
+/// The helper key of those who wait for a lock.
+pub(super) struct Queue<'a> {
+    pub(super) prefix: &'a str,
+    pub(super) lock: &'a str,
+}
+
+impl ToRedisArgs for Queue<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        let Self { prefix, lock } = self;
+        out.write_arg_fmt(format_args!("{prefix}wait:{{{lock}}}"));
+    }
+}
