@@ -80,6 +80,8 @@ impl Workspace {
             .current_dir(&self.0)
             .env("CARGO_TARGET_DIR", self.path(target))
             .env_remove("RUSTFLAGS")
+            // What a first build costs, not what another one saves.
+            .env("CARGO_INCREMENTAL", "0")
             .stderr(Stdio::null())
             .arg("--quiet");
         command

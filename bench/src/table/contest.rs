@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tests::record::now;
+use bench_roles::now;
 
 use super::words;
 use crate::arena::{Arena, Asked};

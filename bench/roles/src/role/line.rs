@@ -10,11 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tests::record::now;
 use tokio::task::LocalSet;
 
 use super::{TTL, Words, ready, say};
-use crate::subject::Locks;
+use crate::{Locks, now};
 
 /// How often a task looks whether another has had its turn.
 const LOOK: Duration = Duration::from_millis(1);
