@@ -1,10 +1,13 @@
 //! Programs that are made to be built.
 
 use std::env;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
+
+use crate::number;
 
 /// A workspace in a directory that goes away with it.
 pub struct Workspace(PathBuf);
@@ -46,17 +49,20 @@ impl Workspace {
         self.0.join(name)
     }
 
-    /// Builds into a directory `target` of ours; seconds, or nothing where it fails.
-    pub fn build(&self, target: &str, words: &[&str]) -> Option<f64> {
-        let start = Instant::now();
-        let status = self.cargo(target).arg("build").args(words).status().ok()?;
-        status.success().then(|| start.elapsed().as_secs_f64())
+    /// Builds, and says what that took; nothing where it fails.
+    pub fn build(&self, words: &[&str]) -> Option<Took> {
+        let (start, before) = (Instant::now(), used()?);
+        let status = self.cargo().arg("build").args(words).status().ok()?;
+        status.success().then_some(Took {
+            time: start.elapsed().as_secs_f64(),
+            processor: used()? - before,
+        })
     }
 
     /// The crates that a program needs, itself left out.
     pub fn crates(&self, program: &str) -> Option<usize> {
         let output = self
-            .cargo("target")
+            .cargo()
             .args([
                 "tree", "-e", "normal", "--prefix", "none", "-f", "{p}", "-p", program,
             ])
@@ -74,11 +80,11 @@ impl Workspace {
         output.status.success().then_some(crates.len())
     }
 
-    fn cargo(&self, target: &str) -> Command {
+    fn cargo(&self) -> Command {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
             .current_dir(&self.0)
-            .env("CARGO_TARGET_DIR", self.path(target))
+            .env("CARGO_TARGET_DIR", self.path("target"))
             .env_remove("RUSTFLAGS")
             // What a first build costs, not what another one saves.
             .env("CARGO_INCREMENTAL", "0")
@@ -86,6 +92,36 @@ impl Workspace {
             .arg("--quiet");
         command
     }
+}
+
+/// What a build took, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    time: f64,
+    /// Of all cores together; says more where others use them as well.
+    processor: f64,
+}
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [time, processor] = [self.time, self.processor].map(number::time);
+        write!(f, "{time} ({processor} of processors)")
+    }
+}
+
+/// The processor time of all processes that we started and that have ended.
+fn used() -> Option<f64> {
+    const TICKS_A_SECOND: f64 = 100.0;
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in parentheses may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let ticks: Vec<f64> = rest
+        .split(' ')
+        .skip(13)
+        .take(2)
+        .flat_map(str::parse)
+        .collect();
+    Some(ticks.iter().sum::<f64>() / TICKS_A_SECOND)
 }
 
 impl Drop for Workspace {

@@ -108,7 +108,8 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(asked) = self.asked {
-            let line = format!("waits {} {}", self.task, asked.as_nanos());
+            let waited = now().saturating_sub(asked).as_nanos();
+            let line = format!("waits {} {waited}", self.task);
             self.run.findings.borrow_mut().push(line);
         }
     }
