@@ -9,16 +9,32 @@ use std::time::Instant;
 
 use crate::number;
 
-/// A workspace in a directory that goes away with it.
-pub struct Workspace(PathBuf);
+/// A workspace of such programs.
+pub struct Workspace {
+    path: PathBuf,
+    /// Whether what was built is there for the next run.
+    stays: bool,
+}
 
 impl Workspace {
-    /// An empty one whose versions are those of our own lock file.
+    /// An empty one in a directory that goes away with it.
     pub fn new(name: &str, members: &[&str]) -> Self {
         let path = env::temp_dir().join(format!("lockattr-bench-{name}-{}", std::process::id()));
         drop(fs::remove_dir_all(&path));
-        fs::create_dir_all(&path).expect("a directory under the temporary one");
-        let this = Self(path);
+        Self::at(path, false, members)
+    }
+
+    /// One beside this program, where what was built before is not built again. Programs are, as
+    /// their sources are written anew.
+    pub fn lasting(name: &str, members: &[&str]) -> Self {
+        let program = env::current_exe().expect("a program has a path");
+        let path = program.with_file_name(format!("programs-{name}"));
+        Self::at(path, true, members)
+    }
+
+    /// Its versions are those of our own lock file.
+    fn at(path: PathBuf, stays: bool, members: &[&str]) -> Self {
+        let this = Self { path, stays };
         let members: Vec<String> = members.iter().map(|name| format!("\"{name}\"")).collect();
         let members = members.join(", ");
         this.write(
@@ -39,14 +55,14 @@ impl Workspace {
     }
 
     pub fn write(&self, name: &str, text: &str) {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         let directory = path.parent().expect("a file in a directory");
         fs::create_dir_all(directory).expect("our own directory");
         fs::write(path, text).expect("our own directory");
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path.join(name)
     }
 
     /// Builds, and says what that took; nothing where it fails.
@@ -83,7 +99,7 @@ impl Workspace {
     fn cargo(&self) -> Command {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command
-            .current_dir(&self.0)
+            .current_dir(&self.path)
             .env("CARGO_TARGET_DIR", self.path("target"))
             .env_remove("RUSTFLAGS")
             // What a first build costs, not what another one saves.
@@ -126,7 +142,9 @@ fn used() -> Option<f64> {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        drop(fs::remove_dir_all(&self.0));
+        if !self.stays {
+            drop(fs::remove_dir_all(&self.path));
+        }
     }
 }
 

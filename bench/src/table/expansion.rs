@@ -33,12 +33,15 @@ pub(super) fn measure(effort: Effort) -> Section {
         &format!(
             "Three programs of {functions} async functions that differ in the attribute alone, built once, \
              not incrementally, when all that they depend on was built before. Code is the section `.text` \
-             of the release build, less that of the program without attributes, for each function."
+             of the release build, less that of a program with one function, for each of the others, and \
+             less the same of the program without attributes."
         ),
     );
-    let [plain, instrumented, locked] = VARIANTS.map(|variant| variant.0);
-    let members = [plain, instrumented, locked, DEPENDENCIES];
-    let workspace = Workspace::new("expansion", &members);
+    let singles = VARIANTS.map(|variant| single(variant.0));
+    let mut members = vec![DEPENDENCIES];
+    members.extend(VARIANTS.map(|variant| variant.0));
+    members.extend(singles.iter().map(String::as_str));
+    let workspace = Workspace::lasting("expansion", &members);
     let dependencies = format!(
         "{}\ntokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
          tracing = {{ version = \"0.1\", features = [\"attributes\"] }}",
@@ -46,9 +49,10 @@ pub(super) fn measure(effort: Effort) -> Section {
     );
     for (name, _, attribute) in VARIANTS {
         workspace.program(name, &dependencies, &source(attribute, functions));
+        workspace.program(&single(name), &dependencies, &source(attribute, 1));
     }
     workspace.program(DEPENDENCIES, &dependencies, "fn main() {}\n");
-    let build = |name, release| {
+    let build = |name: &str, release: bool| {
         let words = ["-p", name, "--release"];
         workspace.build(if release { &words } else { &words[..2] })
     };
@@ -60,23 +64,33 @@ pub(super) fn measure(effort: Effort) -> Section {
     let mut before = None;
     for (name, shown, _) in VARIANTS {
         let took = [false, true].map(|release| build(name, release));
-        let code = took[1].and_then(|_| {
+        let code = |name: &str| {
             let program = workspace.path(&format!("target/release/{name}"));
             crates::code(&program)
-        });
-        let added = code.zip(before).map(|(code, before)| code - before);
+        };
+        let one = build(&single(name), true).and_then(|_| code(&single(name)));
+        let all = took[1].and_then(|_| code(name));
+        let each = all
+            .zip(one)
+            .map(|(all, one)| (all - one) / f64::from(functions - 1));
+        let added = each.zip(before).map(|(each, before)| each - before);
         table.row(vec![
             shown.to_owned(),
             cell(took[0], |took| took.to_string()),
             cell(took[1], |took| took.to_string()),
             cell(added, |added: f64| {
-                format!("{} bytes", number::digits(added / f64::from(functions)))
+                format!("{} bytes", number::digits(added))
             }),
         ]);
-        before = before.or(code);
+        before = before.or(each);
     }
     section.tables.push(table);
     section
+}
+
+/// The program with one function.
+fn single(name: &str) -> String {
+    format!("{name}-one")
 }
 
 fn source(attribute: &str, functions: u32) -> String {
