@@ -1,4 +1,4 @@
-// The roles of the benchmark for redlock on ioredis; see ../src/role.rs.
+// The roles of the benchmark for redlock on ioredis; see ../roles/src/role.rs.
 'use strict';
 
 const fs = require('fs');
@@ -126,7 +126,7 @@ async function line(url, key, clients, tasks, body, pace, path) {
   });
   await sleep(Number(end - now()) / 1e6);
   over = true;
-  for (const [task, asked] of waits) findings.push(['waits', task, asked]);
+  for (const [task, asked] of waits) findings.push(['waits', task, now() - asked]);
   for (const finding of findings) say(...finding);
 }
 

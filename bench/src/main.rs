@@ -7,7 +7,6 @@ mod load;
 mod number;
 mod peers;
 mod report;
-mod role;
 mod subject;
 mod svg;
 mod table;
@@ -17,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use bench_roles::Words;
 use table::{Effort, TABLES};
 
 const USAGE: &str = "cargo run --release --manifest-path bench/Cargo.toml --";
@@ -24,7 +24,7 @@ const USAGE: &str = "cargo run --release --manifest-path bench/Cargo.toml --";
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "--role") {
-        role::play(&role::Words(words[1..].to_vec()));
+        subject::play(&Words(words[1..].to_vec()));
         return ExitCode::SUCCESS;
     }
     let names = TABLES.map(|(name, _)| name);

@@ -1,62 +1,12 @@
 //! What is measured: ourselves, the raw commands, and other libraries.
-//!
-//! Each Rust library has an adapter of one shape, so that every role treats all alike. Those in other
-//! languages have a script in `peers/` that knows the same roles.
 
-use std::any::Any;
-use std::future::{Future, pending};
 use std::time::Duration;
 
-pub mod async_redis_lock;
-pub mod attribute;
-pub mod dist_lock;
-pub mod distributed_lock_redis;
-pub mod lockattr;
-pub mod raw;
-pub mod rslock;
+use bench_roles::Words;
 
-/// Whatever keeps a lease alive until it is dropped.
-pub type Kept = Box<dyn Any + Send>;
-
-/// A library that can guard a call.
-pub trait Calls: Clone + Send + Sync + 'static {
-    /// A client of its own, with connections of its own.
-    fn connect(url: &str, ttl: Duration) -> impl Future<Output = Self> + Send;
-
-    /// Takes a free key and gives it back.
-    fn pair(&self, key: &str) -> impl Future<Output = ()> + Send;
-
-    /// Holds a key under a body that does not end, until the library says that the key is lost.
-    fn lost(&self, _key: &str) -> impl Future<Output = ()> + Send {
-        pending()
-    }
-}
-
-/// A library that hands out what it holds.
-pub trait Locks: Calls {
-    type Held: Send + 'static;
-
-    /// One try; nothing where another holds the key.
-    fn attempt(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
-
-    /// Waits for the key in the library's own way.
-    fn wait(&self, key: &str) -> impl Future<Output = Self::Held> + Send;
-
-    fn release(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
-
-    /// Holds the key and renews it until what is returned is dropped.
-    fn keep(&self, key: &str) -> impl Future<Output = Kept> + Send;
-}
-
-/// Waits for a key of a library that has no waiting, as its users would have to.
-pub async fn poll<L: Locks>(locks: &L, key: &str) -> L::Held {
-    loop {
-        if let Some(held) = locks.attempt(key).await {
-            return held;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
+mod attribute;
+mod lockattr;
+mod raw;
 
 /// The language of a library, and so how its process is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,50 +141,13 @@ pub fn waiting() -> Vec<Subject> {
     LOCKS.into_iter().filter(|subject| subject.waits).collect()
 }
 
-/// Runs a generic expression for the library of an id, all that guard calls.
-macro_rules! with_calls {
-    ($id:expr, $L:ident => $run:expr) => {
-        match $id {
-            "attribute" => {
-                type $L = $crate::subject::attribute::Attribute;
-                $run
-            }
-            id => $crate::subject::with_locks!(id, $L => $run),
-        }
-    };
+/// Plays a role of a library in this process.
+pub fn play(words: &Words) {
+    match words.library() {
+        "raw" if words.role() == "ping" => bench_roles::play_ping(words),
+        "raw" => bench_roles::play_locks::<raw::Raw>(words),
+        "lockattr" => bench_roles::play_locks::<lockattr::ByHand>(words),
+        "attribute" => bench_roles::play_calls::<attribute::Attribute>(words),
+        _ => bench_others::play(words),
+    }
 }
-
-/// The same for all that hand out what they hold.
-macro_rules! with_locks {
-    ($id:expr, $L:ident => $run:expr) => {
-        match $id {
-            "raw" => {
-                type $L = $crate::subject::raw::Raw;
-                $run
-            }
-            "lockattr" => {
-                type $L = $crate::subject::lockattr::ByHand;
-                $run
-            }
-            "rslock" => {
-                type $L = $crate::subject::rslock::Rslock;
-                $run
-            }
-            "distributed-lock-redis" => {
-                type $L = $crate::subject::distributed_lock_redis::DistributedLockRedis;
-                $run
-            }
-            "dist_lock" => {
-                type $L = $crate::subject::dist_lock::DistLock;
-                $run
-            }
-            "async-redis-lock" => {
-                type $L = $crate::subject::async_redis_lock::AsyncRedisLock;
-                $run
-            }
-            other => panic!("no library is called {other}"),
-        }
-    };
-}
-
-pub(crate) use {with_calls, with_locks};

@@ -13,7 +13,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 
 const COLOURS: [&str; 7] = [
-    "#c0392b", "#555555", "#2471a3", "#1e8449", "#b9770e", "#7d3c98", "#117a65",
+    "#555555", "#c0392b", "#2471a3", "#1e8449", "#b9770e", "#7d3c98", "#117a65",
 ];
 
 /// Maps numbers to a stretch of the picture by their logarithms.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
 
-use super::Calls;
+use bench_roles::Calls;
 
 #[derive(Clone)]
 pub struct Attribute(Client);

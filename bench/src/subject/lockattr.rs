@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lockattr::{Client, Error, Lease};
 
-use super::{Calls, Kept, Locks};
+use bench_roles::{Calls, Kept, Locks};
 
 /// Longer than any benchmark.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3_600);
+const PATIENCE: Duration = Duration::from_secs(3_600);
 
 #[derive(Clone)]
 pub struct ByHand(Client);

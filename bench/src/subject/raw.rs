@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use super::{Calls, Kept, Locks, poll};
+use bench_roles::{Calls, Kept, Locks, poll};
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                        return redis.call('DEL', KEYS[1]) else return 0 end";

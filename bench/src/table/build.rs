@@ -2,7 +2,6 @@
 
 use super::{Effort, cell, label};
 use crate::crates::{self, Workspace};
-use crate::number;
 use crate::report::{Section, Table};
 use crate::subject::{ASYNC_REDIS_LOCK, DIST_LOCK, DISTRIBUTED_LOCK_REDIS, LOCKATTR, RAW, RSLOCK};
 
@@ -43,12 +42,12 @@ pub(super) fn measure(effort: Effort) -> Section {
         let time = if effort.quick {
             None
         } else {
-            workspace.build("target", &[])
+            workspace.build(&[])
         };
         table.row(vec![
             label(subject),
             cell(crates, |crates| crates.to_string()),
-            cell(time, number::time),
+            cell(time, |took| took.to_string()),
         ]);
     }
     if effort.quick {

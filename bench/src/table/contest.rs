@@ -1,11 +1,11 @@
 //! Processes whose tasks all want one key, and what came of it.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::path::PathBuf;
+use std::fs::File;
+use std::thread;
 use std::time::Duration;
 
-use tests::record::now;
+use bench_roles::now;
 
 use super::words;
 use crate::arena::{Arena, Asked};
@@ -24,6 +24,8 @@ pub(super) struct Contest {
     pub(super) body: u64,
     /// Whether a task asks again at once, or after another has had its turn.
     pub(super) at_once: bool,
+    /// How long it lasts before it counts: until everybody has asked once.
+    pub(super) warm_up: Duration,
     pub(super) length: Duration,
 }
 
@@ -95,8 +97,9 @@ impl Contest {
     pub(super) fn run(&self, subject: Subject, arena: &Arena) -> Option<Outcome> {
         arena.clear();
         let mut children = self.start(subject, arena)?;
-        self.play(&mut children, arena)?;
-        outcome(children)
+        let begin = self.play(&mut children);
+        thread::sleep(self.warm_up + self.length);
+        outcome(children, begin)
     }
 
     /// The same while commands are counted: for each turn.
@@ -104,15 +107,19 @@ impl Contest {
         arena.clear();
         let mut count = arena.count();
         let mut children = self.start(subject, arena)?;
+        self.play(&mut children);
+        thread::sleep(self.warm_up);
         count.asked();
-        self.play(&mut children, arena)?;
+        let begin = now();
+        thread::sleep(self.length);
         let asked = count.asked();
-        let outcome = outcome(children)?;
+        let outcome = outcome(children, begin)?;
         Some(asked.per(outcome.turns.len() as f64))
     }
 
-    fn start(&self, subject: Subject, arena: &Arena) -> Option<Vec<(Child, f64)>> {
-        let file = last_entry(arena);
+    fn start(&self, subject: Subject, arena: &Arena) -> Option<Vec<Child>> {
+        // Through it the processes of a run see whether another has had its turn.
+        let file = arena.server.directory().join("last-entry");
         File::create(&file).and_then(|file| file.set_len(8)).ok()?;
         let pace = if self.at_once {
             "at-once"
@@ -121,47 +128,40 @@ impl Contest {
         };
         let (clients, tasks, body) = (self.clients, self.tasks, self.body);
         let words = words(&[&"contest", &clients, &tasks, &body, &pace, &file.display()]);
-        let child = |_| {
-            let child = Child::start(subject, "line", &arena.url(), &words, SECOND)?;
-            Some((child, 0.0))
-        };
+        let child = |_| Child::start(subject, "line", &arena.url(), &words, SECOND);
         (0..self.processes).map(child).collect()
     }
 
-    fn play(&self, children: &mut [(Child, f64)], arena: &Arena) -> Option<()> {
-        let end = now() + self.length;
-        for (child, ends) in children {
-            child.go(&end.as_nanos().to_string());
-            *ends = end.as_secs_f64();
+    /// Lets them go; the moment from which on it counts.
+    fn play(&self, children: &mut [Child]) -> Duration {
+        let begin = now() + self.warm_up;
+        let end = (begin + self.length).as_nanos().to_string();
+        for child in children {
+            child.go(&end);
         }
-        std::thread::sleep(end.saturating_sub(now()));
-        fs::remove_file(last_entry(arena)).ok()
+        begin
     }
 }
 
-/// The file through which the processes of a run see whether another has had its turn.
-fn last_entry(arena: &Arena) -> PathBuf {
-    arena.server.directory().join("last-entry")
-}
-
-fn outcome(children: Vec<(Child, f64)>) -> Option<Outcome> {
+/// What was entered from a moment on.
+fn outcome(children: Vec<Child>, begin: Duration) -> Option<Outcome> {
     let mut outcome = Outcome {
         turns: Vec::new(),
         unserved: Vec::new(),
     };
-    for (process, (child, end)) in children.into_iter().enumerate() {
+    for (process, child) in children.into_iter().enumerate() {
         let findings = child.finish()?;
-        for row in findings.rows("turn") {
-            outcome.turns.push(Turn {
-                process,
-                task: row[0] as u64,
-                asked: row[1] / 1e9,
-                entered: row[2] / 1e9,
-                left: row[3] / 1e9,
-            });
-        }
-        let waits = findings.rows("waits").iter();
-        outcome.unserved.extend(waits.map(|row| end - row[1] / 1e9));
+        let turns = findings.rows("turn").iter().map(|row| Turn {
+            process,
+            task: row[0] as u64,
+            asked: row[1] / 1e9,
+            entered: row[2] / 1e9,
+            left: row[3] / 1e9,
+        });
+        let counts = turns.filter(|turn| turn.entered >= begin.as_secs_f64());
+        outcome.turns.extend(counts);
+        let unserved = findings.rows("waits").iter();
+        outcome.unserved.extend(unserved.map(|row| row[1] / 1e9));
     }
     let turns = &mut outcome.turns;
     turns.sort_by(|one, other| one.entered.total_cmp(&other.entered));

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use super::{Effort, cell};
 use crate::crates::{self, Workspace};
-use crate::number::{self, Spread};
+use crate::number;
 use crate::report::{Section, Table};
 
-const FUNCTIONS: usize = 500;
+/// A program that is built for what it depends on.
+const DEPENDENCIES: &str = "dependencies";
 
 /// Programs that differ by one line before each function.
 const VARIANTS: [(&str, &str, &str); 3] = [
@@ -19,93 +20,93 @@ const VARIANTS: [(&str, &str, &str); 3] = [
     ),
     (
         "locked",
-        "`#[distributed_lock(…)]`",
+        "`#[distributed_lock(key = \"job:<id>\")]`",
         "#[lockattr::distributed_lock(key = \"job:<id>\")]",
     ),
 ];
 
 pub(super) fn measure(effort: Effort) -> Section {
+    let functions = effort.pick(500, 50);
     let mut section = Section::new(
         "The attribute: compiling, and code",
         "nothing pinned",
-        "Three programs of 500 async functions that differ in the attribute alone, built again with \
-         their dependencies built before. Code is the section `.text` of the release build, less that of \
-         the program without attributes, for each function.",
+        &format!(
+            "Three programs of {functions} async functions that differ in the attribute alone, built once, \
+             not incrementally, when all that they depend on was built before. Code is the section `.text` \
+             of the release build, less that of a program with one function, for each of the others, and \
+             less the same of the program without attributes."
+        ),
     );
-    let names = VARIANTS.map(|variant| variant.0);
-    let workspace = Workspace::new("expansion", &names);
+    let singles = VARIANTS.map(|variant| single(variant.0));
+    let mut members = vec![DEPENDENCIES];
+    members.extend(VARIANTS.map(|variant| variant.0));
+    members.extend(singles.iter().map(String::as_str));
+    let workspace = Workspace::lasting("expansion", &members);
     let dependencies = format!(
         "{}\ntokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
          tracing = {{ version = \"0.1\", features = [\"attributes\"] }}",
         crates::lockattr()
     );
     for (name, _, attribute) in VARIANTS {
-        workspace.program(name, &dependencies, &source(attribute, 0));
+        workspace.program(name, &dependencies, &source(attribute, functions));
+        workspace.program(&single(name), &dependencies, &source(attribute, 1));
     }
-    let mut times = [
-        [Vec::new(), Vec::new()],
-        [Vec::new(), Vec::new()],
-        [Vec::new(), Vec::new()],
-    ];
-    for profile in [&[][..], &["--release"]] {
-        if workspace.build("target", profile).is_none() {
-            section
-                .remarks
-                .push("The programs do not compile.".to_owned());
-            return section;
-        }
+    workspace.program(DEPENDENCIES, &dependencies, "fn main() {}\n");
+    let build = |name: &str, release: bool| {
+        let words = ["-p", name, "--release"];
+        workspace.build(if release { &words } else { &words[..2] })
+    };
+    for release in [false, true] {
+        build(DEPENDENCIES, release);
     }
-    for round in 1..=effort.pick(3, 1) {
-        for (at, (name, _, attribute)) in VARIANTS.into_iter().enumerate() {
-            workspace.write(&format!("{name}/src/main.rs"), &source(attribute, round));
-            for (profile, words) in [&["-p", name][..], &["-p", name, "--release"]]
-                .into_iter()
-                .enumerate()
-            {
-                times[at][profile].extend(workspace.build("target", words));
-            }
-        }
-    }
-    let code = names.map(|name| crates::code(&workspace.path(&format!("target/release/{name}"))));
-    let columns = [
-        "500 functions with",
-        "debug build",
-        "release build",
-        "code a function",
-    ];
+    let columns = ["with", "debug build", "release build", "code a function"];
     let mut table = Table::new("", &columns);
-    for (at, (_, shown, _)) in VARIANTS.into_iter().enumerate() {
-        let added = code[at]
-            .zip(code[0])
-            .map(|(code, plain)| (code - plain) / FUNCTIONS as f64);
+    let mut before = None;
+    for (name, shown, _) in VARIANTS {
+        let took = [false, true].map(|release| build(name, release));
+        let code = |name: &str| {
+            let program = workspace.path(&format!("target/release/{name}"));
+            crates::code(&program)
+        };
+        let one = build(&single(name), true).and_then(|_| code(&single(name)));
+        let all = took[1].and_then(|_| code(name));
+        let each = all
+            .zip(one)
+            .map(|(all, one)| (all - one) / f64::from(functions - 1));
+        let added = each.zip(before).map(|(each, before)| each - before);
         table.row(vec![
             shown.to_owned(),
-            cell(Spread::of(&times[at][0]), Spread::time),
-            cell(Spread::of(&times[at][1]), Spread::time),
-            cell(added.filter(|_| at > 0), |bytes| {
-                format!("{} bytes", number::digits(bytes))
+            cell(took[0], |took| took.to_string()),
+            cell(took[1], |took| took.to_string()),
+            cell(added, |added: f64| {
+                format!("{} bytes", number::digits(added))
             }),
         ]);
+        before = before.or(each);
     }
     section.tables.push(table);
     section
 }
 
-/// The program; a number in it makes each round's another one.
-fn source(attribute: &str, round: usize) -> String {
+/// The program with one function.
+fn single(name: &str) -> String {
+    format!("{name}-one")
+}
+
+fn source(attribute: &str, functions: u32) -> String {
     let mut text = String::from(
         "use std::future::Future;\nuse std::pin::Pin;\n\n\
          type Job = fn(u64) -> Pin<Box<dyn Future<Output = Result<u64, lockattr::Error>> + Send>>;\n\n",
     );
-    for function in 0..FUNCTIONS {
+    for function in 0..functions {
         let _ = write!(
             text,
             "{attribute}\nasync fn job_{function}(id: u64) -> Result<u64, lockattr::Error> {{\n    \
-             tokio::task::yield_now().await;\n    Ok(id + {function} + {round})\n}}\n\n"
+             tokio::task::yield_now().await;\n    Ok(id + {function})\n}}\n\n"
         );
     }
-    let _ = writeln!(text, "static JOBS: [Job; {FUNCTIONS}] = [");
-    for function in 0..FUNCTIONS {
+    let _ = writeln!(text, "static JOBS: [Job; {functions}] = [");
+    for function in 0..functions {
         let _ = writeln!(text, "    |id| Box::pin(job_{function}(id)),");
     }
     text.push_str(

@@ -31,6 +31,7 @@ pub(super) fn measure(effort: Effort) -> Section {
         tasks: TASKS,
         body: 1,
         at_once: true,
+        warm_up: Duration::ZERO,
         length: Duration::from_millis(effort.pick(2_500, 1_500)),
     };
     let mut table = Table::new(

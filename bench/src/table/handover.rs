@@ -65,7 +65,8 @@ pub(super) fn measure(effort: Effort) -> Section {
             tasks: 1,
             body: BODY,
             at_once: false,
-            length: Duration::from_millis(effort.pick(2_000, 1_000)),
+            warm_up: Duration::from_millis(600),
+            length: Duration::from_millis(effort.pick(2_000, 700)),
         };
         crowd(
             &mut section,

@@ -30,6 +30,7 @@ pub(super) fn measure(effort: Effort) -> Section {
             tasks: TASKS / processes,
             body: 0,
             at_once: true,
+            warm_up: Duration::from_millis(50),
             length: Duration::from_millis(effort.pick(500, 300)),
         };
         let caption = match processes {

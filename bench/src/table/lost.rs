@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tests::record::now;
+use bench_roles::now;
 
 use super::{Effort, cell, label, words};
 use crate::arena::Arena;

@@ -67,7 +67,7 @@ pub(super) fn measure(_: Effort) -> Section {
     section.tables.push(table);
     let play = Play {
         arena: &arena,
-        role: "attribute-probe",
+        role: "attribute",
         words: Vec::new(),
         cores: ANY,
     };

@@ -11,8 +11,9 @@ use crate::subject::{DIST_LOCK, LOCKATTR, RAW, all};
 pub(super) fn measure(effort: Effort) -> Section {
     let mut section = Section::new(
         "Many keys at once",
-        "server on core 0, client with all its threads on core 1",
-        "Tasks of one client take and give back keys of their own; pairs per second of all together.",
+        "server on core 0, and client with all its threads there as well, or on core 1",
+        "Tasks of one client take and give back keys of their own; pairs per second of all together. On one \
+         core with the server that tells what all costs together, on two also what waits for the other.",
     );
     let arena = Arena::on(FIRST);
     let all: Vec<_> = all()
@@ -26,35 +27,39 @@ pub(super) fn measure(effort: Effort) -> Section {
         DIST_LOCK.name
     ));
     for tasks in [64, 1_000] {
-        let play = Play {
-            arena: &arena,
-            role: "throughput",
-            words: words(&[&tasks, &effort.pick(500, 250)]),
-            cores: SECOND,
-        };
-        let rates = play.rounds(&subjects, effort.rounds(), "rate");
-        let of = |id| {
-            let at = subjects.iter().position(|subject| subject.id == id);
-            at.map_or(&[][..], |at| &rates[at])
-        };
-        let raw = of(RAW.id);
+        let [one, two] = [FIRST, SECOND].map(|cores| {
+            let play = Play {
+                arena: &arena,
+                role: "throughput",
+                words: words(&[&tasks, &effort.pick(500, 250)]),
+                cores,
+            };
+            play.rounds(&subjects, effort.rounds(), "rate")
+        });
+        let position = |id| subjects.iter().position(|subject| subject.id == id);
+        let against_raw =
+            |rates: &[Vec<f64>], of: usize| ratio(&rates[of], &rates[position(RAW.id)?]);
         let mut table = Table::new(
-            &format!("{tasks} tasks:"),
-            &["library", "pairs a second", "× raw"],
+            &format!("{tasks} tasks, pairs a second:"),
+            &["library", "one core", "× raw", "two cores", "× raw"],
         );
-        for (subject, rates) in subjects.iter().zip(&rates) {
+        for (at, subject) in subjects.iter().enumerate() {
             table.row(vec![
                 label(*subject),
-                cell(Spread::of(rates), Spread::plain),
-                cell(ratio(rates, raw), number::digits),
+                cell(Spread::of(&one[at]), Spread::plain),
+                cell(against_raw(&one, at), number::digits),
+                cell(Spread::of(&two[at]), Spread::plain),
+                cell(against_raw(&two, at), number::digits),
             ]);
         }
         section.tables.push(table);
-        let found = ratio(of(LOCKATTR.id), raw);
-        section.aim(
-            &format!("{tasks} tasks, by hand: at least 0.9 × raw"),
-            found.map(|found| (format!("{} ×", number::digits(found)), found >= 0.9)),
-        );
+        for (cores, rates) in [("one core", &one), ("two cores", &two)] {
+            let found = position(LOCKATTR.id).and_then(|at| against_raw(rates, at));
+            section.aim(
+                &format!("{tasks} tasks, by hand, {cores}: at least 0.9 × raw"),
+                found.map(|found| (format!("{} ×", number::digits(found)), found >= 0.9)),
+            );
+        }
     }
     section
 }

@@ -4,11 +4,10 @@
 
 use std::time::Duration;
 
-use tests::record::now;
 use tokio::task::JoinSet;
 
 use super::{Words, ready, tell};
-use crate::subject::Calls;
+use crate::{Calls, now};
 
 /// Longer than the ttl of the table.
 const PATIENCE: Duration = Duration::from_secs(8);

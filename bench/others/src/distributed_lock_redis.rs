@@ -6,7 +6,7 @@ use std::time::Duration;
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 
-use super::{Calls, Kept, Locks, poll};
+use bench_roles::{Calls, Kept, Locks, poll};
 
 #[derive(Clone)]
 pub struct DistributedLockRedis(Arc<RedisLockProvider>);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::{TTL, Words, ready, tell};
-use crate::subject::Calls;
+use crate::Calls;
 
 const WARM_UP: Duration = Duration::from_millis(100);
 

@@ -3,7 +3,7 @@
 //! Words: the milliseconds.
 
 use super::{TTL, Words, ready, repeat};
-use crate::subject::Calls;
+use crate::Calls;
 
 const WARM_UP: u64 = 200;
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 
 use super::{TTL, Words, memory, ready, tell};
-use crate::subject::Calls;
+use crate::Calls;
 
 const TASKS: usize = 64;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_redis_lock::{Error, Lock, Locker, Options};
 
-use super::{Calls, Kept, Locks};
+use bench_roles::{Calls, Kept, Locks};
 
 #[derive(Clone)]
 pub struct AsyncRedisLock {

@@ -7,7 +7,7 @@ use dist_lock::error::LockResult;
 use dist_lock::provider::RedisDriver;
 use redis_023::Client;
 
-use super::{Calls, Kept, Locks, poll};
+use bench_roles::{Calls, Kept, Locks, Words, poll, ready, run, tell};
 
 #[derive(Clone)]
 pub struct DistLock {
@@ -16,23 +16,33 @@ pub struct DistLock {
     ttl: i64,
 }
 
-/// Whether the body of its attribute ran. The name of its lock is that of a variable.
-pub async fn body_ran(client: &'static Client) -> bool {
-    let mut ran = false;
-    guarded(client, &mut ran).await.expect("a server");
-    ran
+/// Whether a function with the attribute runs while something else is under its key.
+pub(crate) fn play_attribute(words: &Words) {
+    run(async {
+        let client = client(words.url());
+        ready();
+        let mut connection = client.get_async_connection().await.expect("a server");
+        let mut set = redis_023::cmd("SET");
+        set.arg("dist_lock:held")
+            .arg("another")
+            .arg("PX")
+            .arg(60_000);
+        let answer: String = set.query_async(&mut connection).await.expect("a reply");
+        assert_eq!(answer, "OK");
+        let mut ran = false;
+        guarded(client, &mut ran).await.expect("a reply");
+        tell("ran", f64::from(ran));
+    });
 }
 
-/// The key under which [`body_ran`] locks.
-pub const ATTRIBUTE_KEY: &str = "dist_lock:guarded_by_attribute";
-
-#[dist_lock::dist_lock(name = "guarded_by_attribute", at_most = "10s", transport(client))]
+// The name of the lock is that of a variable in the function.
+#[dist_lock::dist_lock(name = "held", at_most = "10s", transport(client))]
 async fn guarded(client: &'static Client, ran: &mut bool) -> LockResult<()> {
     *ran = true;
     Ok(())
 }
 
-pub fn client(url: &str) -> &'static Client {
+fn client(url: &str) -> &'static Client {
     Box::leak(Box::new(Client::open(url).expect("a URL")))
 }
 

@@ -10,11 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tests::record::now;
 use tokio::task::LocalSet;
 
 use super::{TTL, Words, ready, say};
-use crate::subject::Locks;
+use crate::{Locks, now};
 
 /// How often a task looks whether another has had its turn.
 const LOOK: Duration = Duration::from_millis(1);
@@ -109,7 +108,8 @@ struct Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(asked) = self.asked {
-            let line = format!("waits {} {}", self.task, asked.as_nanos());
+            let waited = now().saturating_sub(asked).as_nanos();
+            let line = format!("waits {} {waited}", self.task);
             self.run.findings.borrow_mut().push(line);
         }
     }

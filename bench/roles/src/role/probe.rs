@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 
 use super::{TTL, ready, tell};
-use crate::subject::{Locks, dist_lock};
+use crate::Locks;
 
 /// Whether a second client is refused, and whether a release leaves what another has taken since.
 pub(super) async fn play<L: Locks>(url: &str) {
@@ -21,21 +21,6 @@ pub(super) async fn play<L: Locks>(url: &str) {
     tokio::time::sleep(Duration::from_millis(50)).await;
     let found: Option<String> = ask(&mut connection, &["GET", key]).await;
     tell("spares", f64::from(found.as_deref() == Some("another")));
-}
-
-/// Whether the body of an attribute runs while another holds its key.
-pub(super) async fn attribute(id: &str, url: &str) {
-    ready();
-    let mut connection = connect(url).await;
-    let ran = match id {
-        "dist_lock" => {
-            let key = dist_lock::ATTRIBUTE_KEY;
-            ask::<()>(&mut connection, &["SET", key, "another", "PX", "60000"]).await;
-            dist_lock::body_ran(dist_lock::client(url)).await
-        }
-        other => panic!("{other} has no attribute"),
-    };
-    tell("ran", f64::from(ran));
 }
 
 async fn connect(url: &str) -> MultiplexedConnection {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 
-use crate::subject::{with_calls, with_locks};
+use crate::{Calls, Locks};
 
 mod calls;
 mod hold;
@@ -33,6 +33,21 @@ const TTL: Duration = Duration::from_secs(30);
 pub struct Words(pub Vec<String>);
 
 impl Words {
+    #[must_use]
+    pub fn role(&self) -> &str {
+        self.text(0)
+    }
+
+    #[must_use]
+    pub fn library(&self) -> &str {
+        self.text(1)
+    }
+
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.text(2)
+    }
+
     fn text(&self, at: usize) -> &str {
         &self.0[at]
     }
@@ -42,37 +57,56 @@ impl Words {
     }
 }
 
-/// Plays a role. All run on one thread, as the measured times are of one core.
-pub fn play(words: &Words) {
+/// Plays a role of a library that hands out what it holds.
+pub fn play_locks<L: Locks>(words: &Words) {
+    let url = words.url();
+    run(async {
+        match words.role() {
+            "line" => line::play::<L>(url, words).await,
+            "storm" => refused::storm::<L>(url, words).await,
+            "own" => refused::own::<L>(url, words).await,
+            "hold" => hold::play::<L>(url, words).await,
+            "probe" => probe::play::<L>(url).await,
+            _ => call::<L>(words).await,
+        }
+    });
+}
+
+/// Plays a role of a library that guards calls.
+pub fn play_calls<L: Calls>(words: &Words) {
+    run(call::<L>(words));
+}
+
+/// Asks for bare round trips.
+pub fn play_ping(words: &Words) {
+    run(ping::play(words.url(), words));
+}
+
+async fn call<L: Calls>(words: &Words) {
+    let url = words.url();
+    match words.role() {
+        "pair" => pair::play::<L>(url, words).await,
+        "throughput" => throughput::play::<L>(url, words).await,
+        "calls" => calls::play::<L>(url, words).await,
+        "lost" => lost::play::<L>(url, words).await,
+        other => panic!("no role is called {other}"),
+    }
+}
+
+/// Runs a role. All are of one thread, as the measured times are of one core.
+pub fn run(role: impl Future<Output = ()>) {
     thread::spawn(|| {
         thread::sleep(PATIENCE);
         exit(1);
     });
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let (role, id, url) = (words.text(0), words.text(1), words.text(2));
-    runtime.block_on(async {
-        match role {
-            "pair" => with_calls!(id, L => pair::play::<L>(url, words).await),
-            "throughput" => with_calls!(id, L => throughput::play::<L>(url, words).await),
-            "calls" => with_calls!(id, L => calls::play::<L>(url, words).await),
-            "lost" => with_calls!(id, L => lost::play::<L>(url, words).await),
-            "line" => with_locks!(id, L => line::play::<L>(url, words).await),
-            "storm" => with_locks!(id, L => refused::storm::<L>(url, words).await),
-            "own" => with_locks!(id, L => refused::own::<L>(url, words).await),
-            "hold" => with_locks!(id, L => hold::play::<L>(url, words).await),
-            "probe" => with_locks!(id, L => probe::play::<L>(url).await),
-            "attribute-probe" => probe::attribute(id, url).await,
-            "ping" => ping::play(url, words).await,
-            other => panic!("no role is called {other}"),
-        }
-    });
+    runtime.expect("a runtime").block_on(role);
     say("done");
     hear();
 }
 
 /// Tells that everything is connected and warm, and waits for the start.
-fn ready() -> String {
+pub fn ready() -> String {
     say("ready");
     hear()
 }
@@ -100,7 +134,7 @@ async fn repeat(milliseconds: u64, batch: u64, mut once: impl AsyncFnMut()) {
 }
 
 /// A finding.
-fn tell(name: &str, value: f64) {
+pub fn tell(name: &str, value: f64) {
     say(&format!("{name} {value}"));
 }
 

@@ -5,7 +5,7 @@
 use tokio::runtime::Handle;
 
 use super::{TTL, Words, memory, tell};
-use crate::subject::Locks;
+use crate::Locks;
 
 pub(super) async fn play<L: Locks>(url: &str, words: &Words) {
     let leases = words.number(3);

@@ -5,7 +5,7 @@ use std::mem;
 use tokio::task::JoinSet;
 
 use super::{TTL, Words, ready, repeat};
-use crate::subject::Locks;
+use crate::Locks;
 
 /// By another process: a number of tasks at once, again and again; what is told is of each storm.
 ///

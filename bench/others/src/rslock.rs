@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rslock::{Lock, LockManager};
 
-use super::{Calls, Kept, Locks};
+use bench_roles::{Calls, Kept, Locks};
 
 #[derive(Clone)]
 pub struct Rslock {
