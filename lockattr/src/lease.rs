@@ -40,8 +40,8 @@ struct Grant {
     slot: Slot,
 }
 
-/// How far giving back has come: not begun; the store is being asked; it could not be asked, and that has been
-/// told; it is done.
+/// How far giving back has come: not begun; the store is being asked; it could not be asked, and
+/// that has been told; it is done.
 const KEPT: u8 = 0;
 const BEGUN: u8 = 1;
 const TRIED: u8 = 2;
@@ -125,7 +125,8 @@ impl Lease {
     }
 
     /// The owner that is stored under the key: a random id of this acquisition, the host and the
-    /// process. Whoever knows it can release the lock, so it does not belong into a log.
+    /// process. A lease that was handed on by another caller of this client keeps its owner. Whoever
+    /// knows it can release the lock, so it does not belong into a log.
     #[must_use]
     pub fn owner(&self) -> &str {
         &self.hold().owner

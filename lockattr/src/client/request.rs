@@ -33,6 +33,8 @@ impl LockRequest {
     }
 
     /// For how long a busy key is waited for: at most 366 days. One try where this is not called.
+    ///
+    /// Those who wait come in their order; see the README's section on waiting.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings = self.settings.wait(wait);
         self
