@@ -257,6 +257,13 @@ pub(crate) enum Rescue {
     Found(Found),
 }
 
+/// How far giving back has come: not begun; the store is being asked; it could not be asked, and
+/// that has been told; it is done.
+pub(crate) const KEPT: u8 = 0;
+pub(crate) const BEGUN: u8 = 1;
+pub(crate) const TRIED: u8 = 2;
+pub(crate) const DONE: u8 = 3;
+
 const HELD: u8 = 0;
 const GIVEN_BACK: u8 = 1;
 const LOSSES: [(u8, LossCause); 5] = [
@@ -559,8 +566,13 @@ impl Hold {
             // Counted before anybody is told, so that whoever is told finds it counted.
             self.losses.counters.lost.up();
             self.announce();
-            (self.losses.tell)(self);
+            self.tell_line();
         }
+    }
+
+    /// Whoever waits for the key may ask the store for it.
+    pub(crate) fn tell_line(&self) {
+        (self.losses.tell)(self);
     }
 
     /// Ends the lease as given back by its holder, unless it has ended already.
@@ -575,6 +587,12 @@ impl Hold {
     }
 
     /// Whether its holder has given it back, or is about to.
+    /// Whether its holder has asked the store to take it back, and waits for the answer. Before that,
+    /// another caller may still go on with it.
+    pub(crate) fn is_on_its_way(&self) -> bool {
+        self.is_given_back() && self.returned.load(Ordering::Acquire) == BEGUN
+    }
+
     pub(crate) fn is_given_back(&self) -> bool {
         self.ending.load(Ordering::Acquire) == GIVEN_BACK
     }

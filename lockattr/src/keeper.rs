@@ -43,7 +43,8 @@ pub(crate) struct Keeper {
     losses: Arc<Losses>,
     /// Whether the store lets one holder at a time have a key.
     excludes: bool,
-    patience: Duration,
+    /// How long a request may take to be answered.
+    pub(crate) patience: Duration,
     agenda: Arc<Agenda>,
     /// Requests whose fate is open.
     asking: AtomicUsize,
@@ -141,9 +142,9 @@ impl Keeper {
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
-    pub(crate) fn pass_on(self: &Arc<Self>, mut head: Head, hold: Arc<Hold>) {
-        if !head.pass_on(&hold) {
-            self.give_back(Return::of(hold, false));
+    pub(crate) fn pass_on(self: &Arc<Self>, mut head: Head, hold: &Arc<Hold>) {
+        if !head.pass_on(hold) {
+            self.give_back(Return::unclaimed(hold));
         }
     }
 
@@ -251,6 +252,7 @@ impl Keeper {
         hold.set_rescue(Rescue::Asked);
         if let Ok(found) = self.store.release(hold.release()).await {
             hold.set_rescue(Rescue::Found(found));
+            hold.tell_line();
         }
     }
 
@@ -302,7 +304,7 @@ impl Keeper {
             hold.end_as(LossCause::Shutdown);
             if !hold.guarded.load(Ordering::Acquire) {
                 self.agenda.leave(slot);
-                self.give_back(Return::of(hold, false));
+                self.give_back(Return::of(hold));
             }
         }
         if let Some(last) = last {
@@ -371,7 +373,7 @@ async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
             return;
         };
         let (late, due): (Batch, Batch) =
-            due.into_iter().partition(|(_, hold)| hold.is_given_back());
+            due.into_iter().partition(|(_, hold)| hold.is_on_its_way());
         for (_, hold) in late {
             keeper.engine.spawn(Arc::clone(&keeper).rescue(hold));
         }

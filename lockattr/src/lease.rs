@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
-use crate::hold::{Hold, Rescue, Terms};
+use crate::hold::{BEGUN, DONE, Hold, KEPT, Rescue, TRIED, Terms};
 use crate::keeper::{Keeper, Return, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
@@ -39,13 +39,6 @@ struct Grant {
     keeper: Arc<Keeper>,
     slot: Slot,
 }
-
-/// How far giving back has come: not begun; the store is being asked; it could not be asked, and
-/// that has been told; it is done.
-const KEPT: u8 = 0;
-const BEGUN: u8 = 1;
-const TRIED: u8 = 2;
-const DONE: u8 = 3;
 
 /// A locked call, under which one further call at a time may join its lease.
 struct Level {
@@ -432,9 +425,7 @@ impl Drop for Grant {
         if returned == KEPT && self.keeper.hand_over(&self.hold) {
             self.keeper.counters.released.up();
         } else if returned != DONE {
-            let told = returned == TRIED;
-            self.keeper
-                .give_back(Return::of(Arc::clone(&self.hold), told));
+            self.keeper.give_back(Return::of(Arc::clone(&self.hold)));
         }
         self.keeper.left(&self.hold);
         // Only now: shutting down waits for what is in the table or on its way back.

@@ -414,15 +414,26 @@ impl Crowd {
         None
     }
 
-    /// The first who waits, if it can take this lease over.
+    /// The first who waits, if it can take this lease over, which others may not go on with.
     fn take_heir(&mut self, hold: &Arc<Hold>) -> Option<oneshot::Sender<News>> {
+        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold))?;
+        if self.asked {
+            return None;
+        }
+        let heir = self.heir(hold.ttl())?;
+        self.held.remove(place);
+        self.asked = true;
+        Some(heir)
+    }
+
+    /// The first who waits, if it can take over a lease of this ttl.
+    fn heir(&mut self, ttl: Duration) -> Option<oneshot::Sender<News>> {
         let bound = if self.among_others {
             IN_A_ROW_AMONG_OTHERS
         } else {
             IN_A_ROW
         };
-        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold))?;
-        if self.asked || self.in_a_row >= bound {
+        if self.in_a_row >= bound {
             return None;
         }
         loop {
@@ -431,14 +442,11 @@ impl Crowd {
                 first.remove();
                 continue;
             }
-            if first.get().takes != Some(hold.ttl()) {
+            if first.get().takes != Some(ttl) {
                 return None;
             }
-            let first = first.remove();
             self.in_a_row += 1;
-            self.held.remove(place);
-            self.asked = true;
-            return Some(first.tell);
+            return Some(first.remove().tell);
         }
     }
 }
@@ -532,16 +540,22 @@ impl Head {
     /// Lets the next of the line have a lease that this caller was handed and does not take, and
     /// be the head. Where nobody does, the lease has to be given back while this is the head.
     pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
-        self.queue.take_back(self.key, hold);
-        if self.queue.hand_over(self.key, hold) {
-            self.armed = false;
-            return true;
+        loop {
+            let heir = match self.queue.lines().crowds.get_mut(&self.key) {
+                Some(crowd) => crowd.heir(hold.ttl()),
+                None => None,
+            };
+            let Some(tell) = heir.filter(|_| !self.queue.is_closed()) else {
+                return false;
+            };
+            let news = News::Handed(self.queue.head(self.key), Arc::clone(hold));
+            let Err(News::Handed(head, _)) = tell.send(news) else {
+                self.armed = false;
+                return true;
+            };
+            // It had gone away as well.
+            head.disarm();
         }
-        if let Some(crowd) = self.queue.lines().crowds.get_mut(&self.key) {
-            crowd.asked = true;
-            crowd.held.retain(|held| !Arc::ptr_eq(held, hold));
-        }
-        false
     }
 
     /// It was never taken: whoever made it sees to the line.
@@ -588,15 +602,18 @@ impl Ticket {
 
     /// Waits no longer than for the first answer; who holds the key, where that is known already.
     pub(crate) fn hurry(&self) -> Option<Busy> {
+        // Dropped last, since that wakes the caller.
+        let _left;
         let mut lines = self.queue.lines();
         let crowd = lines.crowds.get_mut(&self.key)?;
         let permits = crowd.waiting.get(&self.number)?.permits;
         let busy = crowd.busy(permits);
         if busy.is_some() {
-            crowd.waiting.remove(&self.number);
+            _left = crowd.waiting.remove(&self.number);
         } else {
             crowd.waiting.get_mut(&self.number)?.impatient = true;
         }
+        drop(lines);
         busy
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
-use crate::hold::{Grant, Hold, Names, Terms, relied_on};
+use crate::hold::{Grant, Hold, KEPT, Names, Terms, relied_on};
 use crate::jitter::jittered;
 use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
 use crate::lease::Lease;
@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Those behind it look that much later each, also when a holder's ttl is over: they are needed
 /// only where those before them, or the queue itself, are gone.
 const STAGGER: Duration = Duration::from_millis(200);
+
+/// As long as a store's answer may take at least before a caller in line asks for itself.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
@@ -50,8 +53,9 @@ impl Ask {
     }
 
     fn wish(&self) -> Wish {
-        // A lease that is handed over runs out sooner than a new one, which `min_hold` forbids.
-        let takes = self.names.permits() == 1 && self.terms.min_hold.is_zero();
+        // A lease that is handed over runs out sooner than a new one, unless it is renewed; `min_hold`
+        // needs all of it at once.
+        let takes = self.names.permits() == 1 && self.terms.renew && self.terms.min_hold.is_zero();
         Wish {
             permits: self.names.permits(),
             waits: !self.wait.is_zero(),
@@ -111,43 +115,51 @@ impl Caller<'_> {
         if self.keeper.is_closed() {
             return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
         }
-        let news = if ask.wait.is_zero() {
-            place.ticket.news().await
+        let mut told = if ask.wait.is_zero() {
+            None
         } else {
-            let mut over = pin!(self.sleep_until(self.give_up));
-            let told = {
-                let mut news = pin!(place.ticket.news());
-                poll_fn(|cx| match news.as_mut().poll(cx) {
-                    Poll::Ready(news) => Poll::Ready(Some(news)),
-                    Poll::Pending => over.as_mut().poll(cx).map(|()| None),
-                })
-                .await
-            };
-            match told {
-                Some(news) => news,
-                None => match place.ticket.hurry() {
-                    Some(busy) => return Err(self.busy(ask, busy)),
-                    // The store is being asked, which takes no longer than the store's own bound.
-                    None => place.ticket.news().await,
-                },
-            }
+            self.hear(&mut place, self.give_up).await
         };
+        if told.is_none() {
+            if !ask.wait.is_zero()
+                && let Some(busy) = place.ticket.hurry()
+            {
+                return Err(self.busy(ask, busy));
+            }
+            // The head is asking. It may be kept from that, by a runtime that is blocked: this caller is
+            // not to be kept for longer than it would take to ask for itself.
+            let until = self.clock.now() + self.keeper.patience.max(PATIENCE);
+            told = self.hear(&mut place, until).await;
+        }
+        let news = told.or_else(|| place.ticket.unheard()).unwrap_or_else(|| {
+            let line = self.keeper.line_of(&ask.names);
+            News::Turn(self.keeper.queue.alone(line))
+        });
         match news {
             News::Turn(head) => Ok(Turn::Head(head)),
-            News::Handed(head, from)
-                if self.clock.now() < from.deadline()
-                    && from.names.locks() == ask.names.locks() =>
-            {
-                Ok(Turn::Handed(head, from))
-            }
-            // Too late, or by chance in the line of another key.
             News::Handed(head, from) => {
-                self.keeper.give_back(Return::of(from, false));
+                let left = from.deadline().saturating_duration_since(self.clock.now());
+                if left >= from.ttl() / 3 && from.names.locks() == ask.names.locks() {
+                    return Ok(Turn::Handed(head, from));
+                }
+                // Too late, or by chance in the line of another key.
+                self.keeper.give_back(Return::unclaimed(&from));
                 Ok(Turn::Head(head))
             }
             News::Busy(busy) => Err(self.busy(ask, busy)),
             News::Down(source) => Err(unavailable(ask, source)),
         }
+    }
+
+    /// What a caller in line is told before a moment.
+    async fn hear(&self, place: &mut Place<'_>, until: Instant) -> Option<News> {
+        let mut over = pin!(self.sleep_until(until));
+        let mut news = pin!(place.ticket.news());
+        poll_fn(|cx| match news.as_mut().poll(cx) {
+            Poll::Ready(news) => Poll::Ready(Some(news)),
+            Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+        })
+        .await
     }
 
     /// Goes on with the lease of the caller before, on terms of its own.
@@ -368,7 +380,7 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(News::Handed(head, hold)) = self.ticket.unheard() {
-            self.keeper.pass_on(head, hold);
+            self.keeper.pass_on(head, &hold);
         }
     }
 }
@@ -495,7 +507,7 @@ impl Drop for Asked<'_> {
             },
             doubt,
             until,
-            told: false,
+            returned: KEPT,
         });
     }
 }

@@ -185,8 +185,8 @@ impl Agenda {
                 over.push((slot, hold));
                 continue;
             }
-            let given_back = hold.is_given_back();
-            if due < deadline && (given_back || hold.renews() && !hold.has_ended()) {
+            let to_see = hold.is_on_its_way() || hold.renews() && !hold.has_ended();
+            if due < deadline && to_see {
                 if !entry.is_renewing() {
                     entry.set_renewing(true);
                     batch.push((slot, hold));
@@ -201,8 +201,11 @@ impl Agenda {
         drop(table);
         for (slot, hold) in over {
             // Looking is what ends it, unless a renewal has come in between.
-            if hold.loss().is_some() || hold.is_given_back() {
+            if hold.loss().is_some() {
                 self.leave(slot);
+            } else if hold.is_given_back() {
+                self.leave(slot);
+                hold.tell_line();
             } else {
                 self.plan(&mut self.table(), slot, hold.end());
             }

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use super::Keeper;
 use crate::error::StoreError;
-use crate::hold::{Hold, Names};
+use crate::hold::{Hold, KEPT, Names, TRIED};
 use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
@@ -26,8 +26,8 @@ pub(crate) struct Return {
     pub(crate) doubt: Doubt,
     /// After this moment they have expired by themselves.
     pub(crate) until: Instant,
-    /// Whether the log knows already that the store could not be asked.
-    pub(crate) told: bool,
+    /// How far its holder has come with it.
+    pub(crate) returned: u8,
 }
 
 /// Whose keys they are.
@@ -78,8 +78,22 @@ pub(crate) enum Doubt {
 }
 
 impl Return {
+    /// The key of a lease that was handed on, and that nobody has taken over.
+    pub(crate) fn unclaimed(hold: &Hold) -> Self {
+        Self {
+            owed: Owed::Request {
+                names: hold.names.clone(),
+                owner: hold.owner.to_string(),
+                queued: None,
+            },
+            doubt: Doubt::Queued,
+            until: Instant::now() + hold.ttl(),
+            returned: KEPT,
+        }
+    }
+
     /// The keys of a lease that was granted.
-    pub(crate) fn of(hold: Arc<Hold>, told: bool) -> Self {
+    pub(crate) fn of(hold: Arc<Hold>) -> Self {
         let doubt = if hold.in_doubt {
             Doubt::Unanswered
         } else {
@@ -87,9 +101,9 @@ impl Return {
         };
         Self {
             until: Instant::now() + hold.ttl().max(hold.closed()),
+            returned: hold.returned.load(Ordering::Acquire),
             owed: Owed::Lease(hold),
             doubt,
-            told,
         }
     }
 }
@@ -103,8 +117,7 @@ impl Keeper {
         let keeper = Arc::clone(self);
         let on_its_way = self.returns();
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            let _on_its_way = on_its_way;
-            keeper.return_key(&what).await;
+            keeper.return_key(&what, on_its_way).await;
         });
         // A store in memory is done at once, and whoever asks next finds the key free.
         let first = if may_poll_here() {
@@ -123,15 +136,19 @@ impl Keeper {
         OnItsWay::new(self, |keeper| &keeper.returning)
     }
 
-    async fn return_key(&self, what: &Return) {
+    async fn return_key(&self, what: &Return, on_its_way: OnItsWay) {
+        let mut on_its_way = Some(on_its_way);
         let begun = Instant::now();
-        let mut told = what.told;
+        let mut told = what.returned == TRIED;
         // An earlier request that was not answered may have done it.
-        let mut maybe_done = what.told;
+        let mut maybe_done = what.returned != KEPT;
         let mut pause = Duration::from_millis(25);
         loop {
             let owed = &what.owed;
             match self.store.release(owed.release()).await {
+                // There may have been two requests, and one of them may yet come: it is looked for, but
+                // nobody waits for that.
+                Ok(Found::Ours) if what.doubt == Doubt::Unanswered => drop(on_its_way.take()),
                 Ok(Found::Ours) => {
                     if what.doubt == Doubt::Granted {
                         self.counters.released.up();

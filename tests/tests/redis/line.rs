@@ -188,9 +188,9 @@ async fn who_does_not_wait_asks_where_the_lease_of_this_process_is_lost() {
 async fn a_lease_is_handed_on_with_at_least_half_of_its_ttl() {
     let (server, locks) = pair().await;
     let ttl = 2 * SECOND;
-    let request = || locks.lock("sync:42").ttl(ttl).wait(PATIENT).renew(false);
+    let request = || locks.lock("sync:42").ttl(ttl).wait(PATIENT);
     for (held, early) in [(200, true), (1_300, false)] {
-        let first = request().acquire().await.unwrap();
+        let first = request().renew(false).acquire().await.unwrap();
         let owner = first.owner().to_owned();
         let mut call: Call = Box::pin(request().acquire());
         assert!(polled(call.as_mut(), 1).await.is_none());
@@ -203,6 +203,21 @@ async fn a_lease_is_handed_on_with_at_least_half_of_its_ttl() {
         assert!(left + SECOND / 10 >= next.remaining(), "{left:?}");
         next.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn who_does_not_renew_gets_a_whole_ttl() {
+    let (server, locks) = pair().await;
+    let first = locks.lock("sync:42").ttl(2 * SECOND).acquire().await;
+    let first = first.unwrap();
+    let owner = first.owner().to_owned();
+    let request = locks.lock("sync:42").ttl(2 * SECOND).wait(PATIENT);
+    let mut call: Call = Box::pin(request.renew(false).acquire());
+    assert!(polled(call.as_mut(), 1).await.is_none());
+    first.release().await.unwrap();
+    let next = call.await.unwrap();
+    assert_ne!(next.owner(), owner);
+    assert_eq!(server.get("lock:sync:42").as_deref(), Some(next.owner()));
 }
 
 #[tokio::test]

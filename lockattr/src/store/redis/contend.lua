@@ -13,6 +13,11 @@ local function queue(i)
   return KEYS[any and #KEYS or count + i]
 end
 
+-- Each of several locks is the only slot that it has.
+local function slot(i)
+  return any and i - 1 or 0
+end
+
 local function look(key)
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then
@@ -41,7 +46,7 @@ for i = 1, count do
   local state, what, left = look(KEYS[i])
   if state == 1 and what ~= 'ours' then
     -- A lock that has expired under its holder: those who wait come before those who come.
-    local winner = pass(KEYS[i], i - 1, queue(i), not (any and mine[1]) and me or nil)
+    local winner = pass(KEYS[i], slot(i), queue(i), not (any and mine[1]) and me or nil)
     if winner and winner ~= ARGV[1] then
       state, what, left = look(KEYS[i])
     end
@@ -72,7 +77,7 @@ end
 
 -- All or none: what was given to us while we waited, or is free, goes on to the next.
 for _, i in ipairs(mine) do
-  if not pass(KEYS[i], i - 1, queue(i)) then
+  if not pass(KEYS[i], slot(i), queue(i)) then
     redis.call('DEL', KEYS[i])
   end
 end
@@ -84,8 +89,7 @@ if not redis.call('ZSCORE', line, me) then
   local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
   redis.call('ZADD', line, (tonumber(last[2]) or 0) + 1, me)
 end
--- Those who wait look again more often than this, so that it outlives none of them for long.
-local length = math.min(wait, 300000) + 1000
+local length = math.min(wait + 1000, LONGEST)
 if redis.call('PTTL', line) < length then
   redis.call('PEXPIRE', line, length)
 end

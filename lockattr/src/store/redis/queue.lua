@@ -1,5 +1,8 @@
 -- Who waits for a lock: a sorted set by order of arrival, of entries `owner ttl-in-ms permits channel`.
 
+-- A queue is forgotten after so many ms: later than any of those in it looks again.
+local LONGEST = 301000
+
 -- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
 -- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
 local function tell(channel, news)
@@ -59,6 +62,10 @@ local function pass(lock, index, queue, me)
   end
   for _, back in ipairs(aside) do
     redis.call('ZADD', queue, back[1], back[2])
+  end
+  -- It may have been emptied, and made anew without an expiry.
+  if aside[1] and redis.call('PTTL', queue) < 0 then
+    redis.call('PEXPIRE', queue, LONGEST)
   end
   return winner
 end

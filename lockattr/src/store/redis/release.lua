@@ -6,6 +6,8 @@
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
 local count, index, what = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0), ARGV[4]
+-- Slots share a queue; each of several locks has its own, and is the only slot that it has.
+local slots = not KEYS[count + 2]
 local answer, found = 1, false
 for i = 1, count do
   local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
@@ -32,7 +34,7 @@ for i = 1, count do
     end
   else
     found = true
-    if not pass(lock, index + i - 1, queue) then
+    if not pass(lock, slots and index + i - 1 or 0, queue) then
       redis.call('DEL', lock)
     end
   end
