@@ -20,7 +20,7 @@ use crate::hold::Hold;
 const IN_A_ROW: u32 = 7;
 
 /// The same where other processes are known to want the key.
-const IN_A_ROW_AMONG_OTHERS: u32 = 3;
+const IN_A_ROW_AMONG_OTHERS: u32 = 2;
 
 /// All lines of one client.
 #[derive(Debug)]

@@ -112,7 +112,7 @@ impl Client {
         });
         match terms {
             Ok(terms) => Ok(Ask {
-                owner: self.0.origin.new_owner(),
+                origin: self.0.origin.clone(),
                 wait: settings.wait,
                 names,
                 terms,

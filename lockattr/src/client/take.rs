@@ -13,7 +13,7 @@ use crate::hold::{Grant, Hold, KEPT, Names, Terms, relied_on};
 use crate::jitter::jittered;
 use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
 use crate::lease::Lease;
-use crate::owner;
+use crate::owner::{self, Origin};
 use crate::queue::{Busy, Entry, Granted, Head, News, Ticket, Wish};
 use crate::store::{Acquired, Ear, Request, Try, Woken};
 
@@ -40,7 +40,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) names: Names,
-    pub(super) owner: String,
+    pub(super) origin: Origin,
     pub(super) terms: Terms,
     pub(super) wait: Duration,
 }
@@ -184,10 +184,11 @@ impl Caller<'_> {
     /// Asks the store, and waits while the key is busy.
     async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
         let keeper = self.keeper;
-        let waiter = (!ask.wait.is_zero()).then(|| ask.owner.clone());
+        let owner = ask.origin.new_owner();
+        let waiter = (!ask.wait.is_zero()).then(|| owner.clone());
         // Before it is asked, so that no news is missed.
         let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
-        let mut asked = Asked::new(keeper, ask);
+        let mut asked = Asked::new(keeper, ask, owner);
         let try_ = if keeper.queue.is_contended(head.line()) {
             Try::Again
         } else {
@@ -334,7 +335,7 @@ impl Caller<'_> {
     fn busy(&self, ask: &Ask, busy: Busy) -> Error {
         Error::Busy {
             key: ask.names.label().to_owned(),
-            holder: busy.holder.unwrap_or_else(|| owner::shown(&ask.owner)),
+            holder: busy.holder.unwrap_or_else(|| ask.origin.shown()),
             remaining: busy.until.saturating_duration_since(self.clock.now()),
         }
     }
@@ -389,6 +390,7 @@ impl Drop for Place<'_> {
 struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
     ask: Ask,
+    owner: String,
     fate: Fate,
 }
 
@@ -406,10 +408,11 @@ enum Fate {
 }
 
 impl<'a> Asked<'a> {
-    fn new(keeper: &'a Arc<Keeper>, ask: Ask) -> Self {
+    fn new(keeper: &'a Arc<Keeper>, ask: Ask, owner: String) -> Self {
         Self {
             keeper,
             ask,
+            owner,
             fate: Fate::Clear,
         }
     }
@@ -422,7 +425,7 @@ impl<'a> Asked<'a> {
         let request = Request {
             names,
             want,
-            owner: &self.ask.owner,
+            owner: &self.owner,
             ttl: self.ask.ttl(),
             try_,
             wait: left,
@@ -461,7 +464,7 @@ impl<'a> Asked<'a> {
         let grant = Grant {
             names: mem::take(&mut self.ask.names),
             index,
-            owner: mem::take(&mut self.ask.owner),
+            owner: mem::take(&mut self.owner),
             clock: caller.clock,
             granted: sent,
             sent,
@@ -502,7 +505,7 @@ impl Drop for Asked<'_> {
         self.keeper.give_back(Return {
             owed: Owed::Request {
                 names: mem::take(&mut self.ask.names),
-                owner: mem::take(&mut self.ask.owner),
+                owner: mem::take(&mut self.owner),
                 queued,
             },
             doubt,

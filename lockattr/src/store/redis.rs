@@ -228,11 +228,12 @@ impl Redis {
         if let Some(server) = server.filter(|_| one_is_all) {
             self.subscriber.tie(request.owner, sent, server);
         }
-        if let Acquired::Busy { place, .. } = &mut acquired
-            && !heard
-        {
-            // It stands in the queue, but would be passed over.
-            *place = None;
+        if let Acquired::Busy { place, .. } = &mut acquired {
+            match place {
+                Some(place) if heard => self.subscriber.queued(request.owner, *place),
+                // It stands in the queue, but would be passed over.
+                _ => *place = None,
+            }
         }
         Ok(acquired)
     }

@@ -20,12 +20,15 @@ local function first(queue)
   return taken[1], taken[2]
 end
 
+-- With more than so many in a queue there is always one who looks soon, and finds what was missed.
+local FEW = 10
+
 -- Tells the first of a queue that it is, and for how many ms the lock is held yet: the first one
 -- looks for itself when a wake-up may have been lost.
 local function tell_first(queue, left)
-  local entry = redis.pcall('ZRANGE', queue, 0, 0)[1]
-  local owner, channel = string.match(entry or '', '^(%S+) %d+ %d+ (.+)$')
-  if owner then
+  local waiting = redis.pcall('ZRANGE', queue, 0, FEW)
+  local owner, channel = string.match(waiting[1] or '', '^(%S+) %d+ %d+ (.+)$')
+  if owner and #waiting <= FEW then
     redis.pcall('PUBLISH', channel, owner .. ' first ' .. left)
   end
 end

@@ -21,6 +21,7 @@ use futures_core::Stream;
 use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::fault::Fault;
@@ -32,8 +33,13 @@ use crate::store::{Ear, Woken};
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or as long as it took to be made where that is longer.
 /// Together they bound what a silent connection costs a waiter. The sign is to subscribe once more,
-/// which needs no right that it does not have.
+/// which needs no right that it does not have. Those far back in a queue are in less of a hurry, so
+/// that a crowd of clients does not keep the server busy with signs of life.
 const SILENCE: Duration = Duration::from_millis(350);
+
+/// How much longer the silence may last for each place that the foremost of the client's requests
+/// stands from the first.
+const SILENCE_A_PLACE: Duration = Duration::from_millis(50);
 
 /// The first pause before an attempt to connect again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -78,6 +84,8 @@ struct Requests {
 struct Waiting {
     news: Option<News>,
     waker: Option<Waker>,
+    /// How many stood before it when that was told last.
+    place: u64,
     /// A moment of our clock, and what the server's clock, in microseconds, said after it.
     tie: Option<(Instant, u64)>,
 }
@@ -142,8 +150,13 @@ impl Subscriber {
 
     /// Hears for an owner until the answer is dropped.
     pub(super) fn hear<'a>(&'a self, owner: &'a str) -> Heard<'a> {
+        let mut requests = self.0.requests();
+        if requests.waiting.is_empty() {
+            self.0.wanted.notify_one();
+        }
         let waiting = Waiting::default();
-        self.0.requests().waiting.insert(owner.to_owned(), waiting);
+        requests.waiting.insert(owner.to_owned(), waiting);
+        drop(requests);
         Heard {
             subscriber: &self.0,
             owner,
@@ -169,6 +182,13 @@ impl Subscriber {
 
     pub(super) fn channel(&self) -> &str {
         &self.0.channel
+    }
+
+    /// A request stands in a queue, with so many before it.
+    pub(super) fn queued(&self, owner: &str, place: u64) {
+        if let Some(waiting) = self.0.requests().waiting.get_mut(owner) {
+            waiting.place = place;
+        }
     }
 
     /// The server's clock, in microseconds, said `server` some time after `sent`.
@@ -226,6 +246,9 @@ impl Waiting {
             Some(News::Look) => !matches!(news, News::Granted { .. }),
             Some(News::First { .. }) | None => false,
         };
+        if matches!(news, News::First { .. }) {
+            self.place = 0;
+        }
         if !known {
             self.news = Some(news);
         }
@@ -262,6 +285,18 @@ impl Shared {
 
     fn nobody_waits(&self) -> bool {
         self.requests().waiting.is_empty()
+    }
+
+    /// How long the connection may be silent; `None` while nobody waits.
+    fn silence(&self) -> Option<Duration> {
+        let requests = self.requests();
+        let foremost = requests
+            .waiting
+            .values()
+            .map(|waiting| waiting.place)
+            .min()?;
+        let places = u32::try_from(foremost).unwrap_or(u32::MAX);
+        Some(SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places)))
     }
 
     async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
@@ -415,7 +450,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 subscriber.up.store(true, Ordering::Release);
                 subscriber.tell_all();
                 drop(subscriber);
-                hear(&shared, &sink, &mut stream, patience).await;
+                hear(&shared, &wanted, &sink, &mut stream, patience).await;
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
@@ -437,34 +472,56 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
 /// Delivers messages until the connection is lost, or has been silent for too long.
 async fn hear(
     shared: &Weak<Shared>,
+    wanted: &Notify,
     sink: &PubSubSink,
     stream: &mut PubSubStream,
     patience: Duration,
 ) {
-    let mut silence = pin!(sleep(SILENCE));
+    let mut tick = pin!(sleep(SILENCE));
+    let mut quiet = Instant::now();
     let mut sign: Option<SignOfLife> = None;
     loop {
-        let event = poll_fn(|cx| poll_event(cx, stream, &mut sign, silence.as_mut())).await;
+        let event = poll_fn(|cx| poll_event(cx, stream, &mut sign, tick.as_mut())).await;
         let Some(subscriber) = shared.upgrade() else {
             return;
         };
+        let mut next = SILENCE;
         match event {
-            Event::Message(message) => subscriber.deliver(&message),
-            Event::Answered(true) => sign = None,
-            Event::Answered(false) | Event::Closed => return,
-            Event::Silent if sign.is_some() => return,
-            // Nobody waits, and whoever does later finds out soon enough.
-            Event::Silent if subscriber.nobody_waits() => {}
-            Event::Silent => {
-                let mut sink = sink.clone();
-                let channel = subscriber.channel.clone();
-                sign = Some(Box::pin(
-                    async move { sink.subscribe(channel).await.is_ok() },
-                ));
+            Event::Message(message) => {
+                subscriber.deliver(&message);
+                quiet = Instant::now();
             }
+            Event::Answered(true) => {
+                sign = None;
+                quiet = Instant::now();
+            }
+            Event::Answered(false) | Event::Closed => return,
+            Event::Tick if sign.is_some() => return,
+            Event::Tick => match subscriber.silence() {
+                Some(silence) if quiet.elapsed() >= silence => {
+                    let mut sink = sink.clone();
+                    let channel = subscriber.channel.clone();
+                    sign = Some(Box::pin(
+                        async move { sink.subscribe(channel).await.is_ok() },
+                    ));
+                    next = patience;
+                }
+                Some(_) => {}
+                None => {
+                    drop(subscriber);
+                    // Nothing has to be known of it before somebody waits.
+                    let somebody = pin!(wanted.notified());
+                    let Some(message) = idle(stream, somebody).await else {
+                        return;
+                    };
+                    if let (Some(message), Some(subscriber)) = (message, shared.upgrade()) {
+                        subscriber.deliver(&message);
+                    }
+                    quiet = Instant::now();
+                }
+            },
         }
-        let left = if sign.is_some() { patience } else { SILENCE };
-        silence.as_mut().reset(tokio::time::Instant::now() + left);
+        tick.as_mut().reset(tokio::time::Instant::now() + next);
     }
 }
 
@@ -475,14 +532,14 @@ enum Event {
     /// A sign of life was asked for, and came or did not.
     Answered(bool),
     Closed,
-    Silent,
+    Tick,
 }
 
 fn poll_event(
     cx: &mut Context<'_>,
     stream: &mut PubSubStream,
     sign: &mut Option<SignOfLife>,
-    silence: Pin<&mut Sleep>,
+    tick: Pin<&mut Sleep>,
 ) -> Poll<Event> {
     if let Poll::Ready(message) = Pin::new(stream).poll_next(cx) {
         return Poll::Ready(message.map_or(Event::Closed, Event::Message));
@@ -492,7 +549,22 @@ fn poll_event(
     {
         return Poll::Ready(Event::Answered(answered));
     }
-    silence.poll(cx).map(|()| Event::Silent)
+    tick.poll(cx).map(|()| Event::Tick)
+}
+
+/// Waits until somebody waits, or a message comes that was for somebody who has gone. `None` where
+/// the connection is lost.
+async fn idle(
+    stream: &mut PubSubStream,
+    mut somebody: Pin<&mut Notified<'_>>,
+) -> Option<Option<Msg>> {
+    poll_fn(|cx| {
+        if let Poll::Ready(message) = Pin::new(&mut *stream).poll_next(cx) {
+            return Poll::Ready(message.map(Some));
+        }
+        somebody.as_mut().poll(cx).map(|()| Some(None))
+    })
+    .await
 }
 
 impl fmt::Debug for Subscriber {
