@@ -496,7 +496,7 @@ impl Head {
         if !mem::take(&mut self.armed) {
             return;
         }
-        let refused: Vec<_> = {
+        let (refused, busy) = {
             let mut lines = self.queue.lines();
             if granted == Granted::Alone && lines.asked.remove(&self.key) {
                 lines.held.insert(self.key, Arc::clone(hold));
@@ -514,11 +514,11 @@ impl Head {
                 waiting.impatient && !crowd.has_room(waiting.permits)
             };
             let refused = crowd.take(refused);
-            let told = |waiting: Waiting| Some((crowd.busy(waiting.permits)?, waiting));
-            refused.into_iter().filter_map(told).collect()
+            let until = crowd.held.iter().map(|hold| hold.end()).min();
+            (refused, Busy::here(until.unwrap_or_else(|| hold.end())))
         };
-        for (busy, waiting) in refused {
-            waiting.hear(News::Busy(busy));
+        for waiting in refused {
+            waiting.hear(News::Busy(busy.clone()));
         }
         self.queue.turn(self.key);
     }
@@ -602,30 +602,38 @@ impl Ticket {
 
     /// Waits no longer than for the first answer; who holds the key, where that is known already.
     pub(crate) fn hurry(&self) -> Option<Busy> {
-        // Dropped last, since that wakes the caller.
-        let _left;
-        let mut lines = self.queue.lines();
-        let crowd = lines.crowds.get_mut(&self.key)?;
-        let permits = crowd.waiting.get(&self.number)?.permits;
-        let busy = crowd.busy(permits);
-        if busy.is_some() {
-            _left = crowd.waiting.remove(&self.number);
-        } else {
-            crowd.waiting.get_mut(&self.number)?.impatient = true;
-        }
-        drop(lines);
-        busy
+        // Dropped when the lines are let go, since that wakes the caller.
+        let left = {
+            let mut lines = self.queue.lines();
+            let crowd = lines.crowds.get_mut(&self.key)?;
+            let permits = crowd.waiting.get(&self.number)?.permits;
+            let Some(busy) = crowd.busy(permits) else {
+                crowd.waiting.get_mut(&self.number)?.impatient = true;
+                return None;
+            };
+            (crowd.waiting.remove(&self.number), busy)
+        };
+        self.queue.turn(self.key);
+        Some(left.1)
     }
 
     /// What had been told to a caller that goes away without hearing it.
     pub(crate) fn unheard(&mut self) -> Option<News> {
         self.news.close();
         let unheard = self.news.try_recv().ok();
-        if unheard.is_none()
-            && let Some(crowd) = self.queue.lines().crowds.get_mut(&self.key)
-        {
-            crowd.waiting.remove(&self.number);
+        if unheard.is_none() {
+            let left = match self.queue.lines().crowds.get_mut(&self.key) {
+                Some(crowd) => crowd.waiting.remove(&self.number),
+                None => None,
+            };
+            // Those behind it may have room for more.
+            if left.is_some() {
+                self.queue.turn(self.key);
+            }
         }
         unheard
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod due;
 mod events;
 mod faults;
 mod handed;
@@ -31,6 +32,7 @@ mod rights;
 mod runtimes;
 mod secrets;
 mod simulated;
+mod stuck;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;

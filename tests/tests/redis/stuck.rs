@@ -1,0 +1,237 @@
+//! Turns that must not be lost where somebody before in the line does not get on, or is gone.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error, Lease};
+use tests::proxy::{Proxy, Treatment, Way};
+use tests::server::Server;
+use tests::wait;
+
+use crate::support::{BOUND, SLACK, client, nap, pair, polled, runtimes};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENT: Duration = Duration::from_secs(60);
+
+type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
+
+/// A caller that stands in its client's line when this returns.
+async fn stands(locks: &Client, wait: Duration) -> Call {
+    let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
+    assert!(polled(call.as_mut(), 1).await.is_none());
+    call
+}
+
+/// Who is handed the key may be polled late or never: nobody else waits for that without a bound.
+#[tokio::test]
+async fn a_caller_behind_one_that_is_not_polled_is_answered_within_its_bound() {
+    let (_server, locks) = pair().await;
+    for patience in [Duration::ZERO, SECOND / 5] {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let unpolled = stands(&locks, PATIENT).await;
+        lease.release().await.unwrap();
+        let start = Instant::now();
+        let request = locks.lock("sync:42").wait(patience);
+        let limit = patience + BOUND + SLACK;
+        let answer = tokio::time::timeout(limit, request.acquire()).await;
+        let answer = answer.unwrap_or_else(|_| panic!("no answer within {limit:?}"));
+        println!("{patience:?}: {answer:?} after {:?}", start.elapsed());
+        assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+        drop(unpolled);
+        wait::until("the key is free", || _server.size() == 0).await;
+    }
+}
+
+/// The same where the lease that was handed over has run out meanwhile: the key is free.
+#[tokio::test]
+async fn a_caller_that_is_handed_a_lease_and_not_polled_blocks_the_key_for_its_ttl_at_most() {
+    let (_server, locks) = pair().await;
+    let of = |wait| locks.lock("sync:42").ttl(SECOND).wait(wait).acquire();
+    let lease = of(Duration::ZERO).await.unwrap();
+    let mut unpolled = Box::pin(of(PATIENT));
+    assert!(polled(unpolled.as_mut(), 1).await.is_none());
+    lease.release().await.unwrap();
+    let limit = SECOND + BOUND + SLACK;
+    let next = tokio::time::timeout(limit, of(PATIENT)).await;
+    next.unwrap_or_else(|_| panic!("no turn within {limit:?}"))
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+/// One whose runtime is blocked in the middle of giving back: the keeper gives the key back, and then
+/// it is the turn of the next, also in the same process.
+#[test]
+fn a_release_on_a_runtime_that_is_blocked_holds_up_no_caller_of_another_runtime() {
+    let server = Server::start();
+    let [blocked, lasting] = runtimes();
+    let locks = lasting.block_on(client(&server));
+    let ttl = SECOND;
+    let lease = blocked
+        .block_on(locks.lock("sync:42").ttl(ttl).acquire())
+        .unwrap();
+    thread::scope(|scope| {
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (standing, stands) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            stands.recv().unwrap();
+            blocked.block_on(async {
+                let mut release = Box::pin(lease.release());
+                // The request is not sent before this runtime is run again.
+                assert!(polled(release.as_mut(), 1).await.is_none());
+                begun.send(()).unwrap();
+                thread::sleep(6 * SECOND);
+                release.await.unwrap();
+            });
+        });
+        lasting.block_on(async {
+            // With another ttl, so that the lease is not for it.
+            let mut next = Box::pin(locks.lock("sync:42").wait(PATIENT).acquire());
+            assert!(polled(next.as_mut(), 1).await.is_none());
+            standing.send(()).unwrap();
+            begins.recv().unwrap();
+            let start = Instant::now();
+            let next = next.await;
+            let took = start.elapsed();
+            println!("{took:?}");
+            assert!(took < ttl + SECOND + SLACK, "{took:?}");
+            next.unwrap().release().await.unwrap();
+        });
+    });
+}
+
+/// One that is not renewed needs the whole ttl that it asked for.
+#[tokio::test]
+async fn a_lease_that_is_not_renewed_is_not_one_that_has_half_run_out() {
+    let (_server, locks) = pair().await;
+    let ttl = 2 * SECOND;
+    let of = |wait| {
+        locks
+            .lock("sync:42")
+            .ttl(ttl)
+            .renew(false)
+            .wait(wait)
+            .acquire()
+    };
+    let lease = of(Duration::ZERO).await.unwrap();
+    let mut next = Box::pin(of(PATIENT));
+    assert!(polled(next.as_mut(), 1).await.is_none());
+    nap(800).await;
+    lease.release().await.unwrap();
+    let next = next.await.unwrap();
+    assert!(next.remaining() > ttl * 9 / 10, "{:?}", next.remaining());
+}
+
+#[tokio::test]
+async fn giving_back_several_keys_wakes_who_waits_for_any_one_of_them() {
+    let (server, locks) = pair().await;
+    for key in ["a", "b", "c"] {
+        let other = client(&server).await;
+        let all = locks.lock_all(["a", "b", "c"]).acquire().await.unwrap();
+        let call = tokio::spawn(other.lock(key).wait(PATIENT).acquire());
+        let lock = format!("lock:{key}");
+        wait::until("it stands in line", || server.waiters(&lock) == 1).await;
+        wait::until("it listens", || server.subscribers() == 1).await;
+        nap(100).await;
+        all.release().await.unwrap();
+        // In the same step.
+        let holder = server.get(&lock);
+        let lease = call.await.unwrap().unwrap();
+        assert_eq!(holder.as_deref(), Some(lease.owner()), "{key}");
+        lease.release().await.unwrap();
+        drop(other);
+        wait::until("it is gone", || server.subscribers() == 0).await;
+    }
+}
+
+/// Whoever counts fewer slots is put back into the line, which ends all the same.
+#[tokio::test]
+async fn a_line_in_which_somebody_was_put_back_has_an_expiry() {
+    let (server, locks) = pair().await;
+    let other = client(&server).await;
+    let of_two = || locks.lock("sync:42").permits(2).acquire();
+    let (first, second) = (of_two().await.unwrap(), of_two().await.unwrap());
+    let _call = tokio::spawn(other.lock("sync:42").wait(PATIENT).acquire());
+    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    let line = "lock:wait:{lock:sync:42}";
+    assert!(server.pttl(line) > 0);
+    second.release().await.unwrap();
+    assert_eq!(server.waiters("lock:sync:42"), 1);
+    assert!(server.pttl(line) > 0, "{}", server.pttl(line));
+    drop(first);
+}
+
+/// The first request of a caller is held up, the second one puts it into the line, and then it goes:
+/// what comes of the first one is looked for.
+#[tokio::test]
+async fn a_request_that_comes_after_its_caller_has_left_the_line_leaves_no_key() {
+    let (server, locks) = pair().await;
+    let proxy = Proxy::before(server.address());
+    let far = Client::connect(proxy.url()).await.unwrap();
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    proxy.treat(Way::Requests, Treatment::Delay(3 * SECOND));
+    let start = Instant::now();
+    let request = far.lock("sync:42").ttl(20 * SECOND).wait(PATIENT);
+    let call = tokio::spawn(request.acquire());
+    nap(200).await;
+    proxy.heal();
+    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    nap(100).await;
+    call.abort();
+    wait::until("it has left", || server.waiters("lock:sync:42") == 0).await;
+    lease.release().await.unwrap();
+    println!("free after {:?}", start.elapsed());
+    assert!(start.elapsed() < 3 * SECOND, "too slow to show anything");
+    nap(3_300 - u64::try_from(start.elapsed().as_millis()).unwrap()).await;
+    println!("{:?}", server.keys());
+    wait::within("nothing is left", 8 * SECOND, || server.size() == 0).await;
+}
+
+/// A caller that goes while nothing can be asked stays in the line until that is forgotten: what is
+/// passed to it goes back as soon as it comes.
+#[tokio::test]
+async fn a_key_that_comes_for_a_caller_that_is_gone_goes_back_at_once() {
+    let (server, locks) = pair().await;
+    let proxy = Proxy::before(server.address());
+    let far = Client::connect(proxy.url()).await.unwrap();
+    let ttl = 3 * SECOND;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let _another = locks.lock("other").acquire().await.unwrap();
+    let call = tokio::spawn(far.lock("sync:42").ttl(ttl).wait(PATIENT).acquire());
+    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    nap(100).await;
+    proxy.refuse();
+    call.abort();
+    // The keeper tries for as long as the key could be held.
+    nap(4_500).await;
+    proxy.heal();
+    // Its client listens because somebody waits for something else.
+    let _listening = tokio::spawn(far.lock("other").wait(PATIENT).acquire());
+    wait::until("it listens again", || server.subscribers() == 1).await;
+    assert_eq!(server.waiters("lock:sync:42"), 1);
+    lease.release().await.unwrap();
+    let start = Instant::now();
+    let free = || server.get("lock:sync:42").is_none();
+    wait::within("the key is free", ttl / 2, free).await;
+    println!("{:?}", start.elapsed());
+}
+
+/// A release whose future is dropped has been asked for, which is no loss.
+#[tokio::test]
+async fn a_release_that_is_dropped_on_its_way_is_no_loss() {
+    let (server, locks) = pair().await;
+    for _ in 0..10 {
+        let lease = locks.lock("sync:42").acquire().await.unwrap();
+        let mut release = Box::pin(lease.release());
+        assert!(polled(release.as_mut(), 1).await.is_none());
+        // It is on its way.
+        nap(5).await;
+        drop(release);
+        wait::until("it is free", || server.size() == 0).await;
+        nap(20).await;
+    }
+    assert_eq!(locks.stats().lost, 0);
+}
