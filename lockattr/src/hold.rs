@@ -586,13 +586,13 @@ impl Hold {
         self.ending.load(Ordering::Acquire) != HELD
     }
 
-    /// Whether its holder has given it back, or is about to.
     /// Whether its holder has asked the store to take it back, and waits for the answer. Before that,
     /// another caller may still go on with it.
     pub(crate) fn is_on_its_way(&self) -> bool {
         self.is_given_back() && self.returned.load(Ordering::Acquire) == BEGUN
     }
 
+    /// Whether its holder has given it back, or is about to.
     pub(crate) fn is_given_back(&self) -> bool {
         self.ending.load(Ordering::Acquire) == GIVEN_BACK
     }

@@ -373,9 +373,12 @@ async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
             return;
         };
         let (late, due): (Batch, Batch) =
-            due.into_iter().partition(|(_, hold)| hold.is_on_its_way());
+            due.into_iter().partition(|(_, hold)| hold.is_given_back());
         for (_, hold) in late {
-            keeper.engine.spawn(Arc::clone(&keeper).rescue(hold));
+            // What another caller may go on with, or is answered by now, needs none.
+            if hold.is_on_its_way() {
+                keeper.engine.spawn(Arc::clone(&keeper).rescue(hold));
+            }
         }
         for batch in due.chunks(BATCH) {
             // On a task of its own: a server that does not answer must hold up no other lease.

@@ -60,6 +60,8 @@ struct Crowd {
     known: Option<Busy>,
     in_a_row: u32,
     among_others: bool,
+    /// How many heads there have been.
+    heads: u64,
 }
 
 #[derive(Debug)]
@@ -407,6 +409,7 @@ impl Crowd {
             let (_, first) = self.waiting.pop_first()?;
             if !first.tell.is_closed() {
                 self.asked = true;
+                self.heads += 1;
                 self.known = None;
                 return Some(first.tell);
             }
@@ -446,6 +449,7 @@ impl Crowd {
                 return None;
             }
             self.in_a_row += 1;
+            self.heads += 1;
             return Some(first.remove().tell);
         }
     }
@@ -615,6 +619,18 @@ impl Ticket {
         };
         self.queue.turn(self.key);
         Some(left.1)
+    }
+
+    /// The head, if it is one of which nothing was heard, and nobody else stands before this caller.
+    pub(crate) fn silent_head(&self) -> Option<u64> {
+        let lines = self.queue.lines();
+        let crowd = lines.crowds.get(&self.key)?;
+        let (first, waiting) = crowd.waiting.first_key_value()?;
+        let silent = *first == self.number
+            && crowd.asked
+            && crowd.known.is_none()
+            && crowd.has_room(waiting.permits);
+        silent.then_some(crowd.heads)
     }
 
     /// What had been told to a caller that goes away without hearing it.

@@ -115,21 +115,27 @@ impl Caller<'_> {
         if self.keeper.is_closed() {
             return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
         }
-        let mut told = if ask.wait.is_zero() {
-            None
-        } else {
-            self.hear(&mut place, self.give_up).await
-        };
-        if told.is_none() {
+        // The head may be kept from asking, by a runtime that is blocked: nobody is to be kept for
+        // longer than it would take to ask for itself.
+        let step = self.keeper.patience.max(PATIENCE);
+        let mut silent = None;
+        let mut told = None;
+        while told.is_none() && self.clock.now() < self.give_up {
+            let until = self.give_up.min(self.clock.now() + step / 2);
+            told = self.hear(&mut place, until).await;
+            let head = place.ticket.silent_head();
+            if told.is_none() && head.is_some() && head == silent {
+                break;
+            }
+            silent = head;
+        }
+        if told.is_none() && self.clock.now() >= self.give_up {
             if !ask.wait.is_zero()
                 && let Some(busy) = place.ticket.hurry()
             {
                 return Err(self.busy(ask, busy));
             }
-            // The head is asking. It may be kept from that, by a runtime that is blocked: this caller is
-            // not to be kept for longer than it would take to ask for itself.
-            let until = self.clock.now() + self.keeper.patience.max(PATIENCE);
-            told = self.hear(&mut place, until).await;
+            told = self.hear(&mut place, self.clock.now() + step).await;
         }
         let news = told.or_else(|| place.ticket.unheard()).unwrap_or_else(|| {
             let line = self.keeper.line_of(&ask.names);

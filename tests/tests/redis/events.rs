@@ -86,8 +86,8 @@ async fn field_10_a_body_that_hangs_is_warned_of_again_and_again_with_key_and_ag
     let server = Server::start();
     let locks = client(&server).await;
     let body = std::future::pending::<()>();
-    let hangs = timed(&locks, 1010, Duration::from_millis(250), body);
-    tokio::time::timeout(Duration::from_millis(6_500), hangs)
+    let hangs = timed(&locks, 1010, Duration::from_millis(400), body);
+    tokio::time::timeout(Duration::from_millis(9_500), hangs)
         .await
         .unwrap_err();
     let warned: Vec<_> = log::about("sync:1010")
