@@ -54,6 +54,7 @@ pub(crate) struct Keeper {
     settled: Notify,
     /// The same for threads that end.
     settled_for_threads: Condvar,
+    threads_waiting: AtomicUsize,
     waiting: Mutex<()>,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
     failing: AtomicBool,
@@ -85,6 +86,7 @@ impl Keeper {
             returning: AtomicUsize::new(0),
             settled: Notify::new(),
             settled_for_threads: Condvar::new(),
+            threads_waiting: AtomicUsize::new(0),
             waiting: Mutex::new(()),
             failing: AtomicBool::new(false),
         });

@@ -231,7 +231,11 @@ impl Drop for OnItsWay {
     fn drop(&mut self) {
         if (self.count)(&self.keeper).fetch_sub(1, Ordering::AcqRel) == 1 {
             self.keeper.settled.notify_waiters();
-            self.keeper.settled_for_threads.notify_all();
+            // A call to the system, and seldom is there anybody to hear it. One who misses it looks
+            // again by itself.
+            if self.keeper.threads_waiting.load(Ordering::Acquire) > 0 {
+                self.keeper.settled_for_threads.notify_all();
+            }
         }
     }
 }
@@ -273,6 +277,12 @@ impl Drop for GivenBack {
 
 impl Keeper {
     fn wait_for_returns(&self, until: Instant) {
+        self.threads_waiting.fetch_add(1, Ordering::AcqRel);
+        self.wait_in_steps(until);
+        self.threads_waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn wait_in_steps(&self, until: Instant) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         while self.returning.load(Ordering::Acquire) > 0 {
             // In short steps: the last key may arrive between the look and the wait.
