@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::clock::Clock;
 use crate::error::{Error, StoreError};
 use crate::hold::{Grant, Hold, KEPT, Names, Terms, relied_on};
-use crate::jitter::jittered;
+use crate::jitter::{between, jittered};
 use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner::{self, Origin};
@@ -26,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The first of a store's queue looks again after so long: what a lost wake-up costs at most.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Those behind it look that much later each, also when a holder's ttl is over: they are needed
-/// only where those before them, or the queue itself, are gone.
+/// Those behind it look up to that much later for each place, also when a holder's ttl is over: of
+/// many who wait one looks about as soon as the first would, and what it finds is given to the first.
 const STAGGER: Duration = Duration::from_millis(200);
 
 /// As long as a store's answer may take at least before a caller in line asks for itself.
@@ -359,9 +359,9 @@ fn next_look(
         return now + remaining.min(growing(pause));
     };
     let place = u32::try_from(place).unwrap_or(u32::MAX);
-    let later = STAGGER.saturating_mul(place);
-    let look = jittered(LOOK.saturating_add(later).min(LONGEST_LOOK));
-    now + look.min(remaining.saturating_add(later))
+    let later = STAGGER.saturating_mul(place).min(LONGEST_LOOK);
+    let look = between(LOOK * 3 / 4, LOOK + later);
+    now + look.min(remaining.saturating_add(between(Duration::ZERO, later)))
 }
 
 /// A pause, jittered, the next of which is twice as long.
