@@ -280,7 +280,8 @@ async fn a_subscription_over_a_long_way_is_kept_while_it_speaks() {
     let late = Treatment::Delay(Duration::from_millis(250));
     proxy.treat(Way::Requests, late);
     proxy.treat(Way::Replies, late);
-    let far = Client::builder().connect_lazily(proxy.url()).unwrap();
+    let patient = Client::builder().connect_timeout(5 * SECOND);
+    let far = patient.connect_lazily(proxy.url()).unwrap();
     let _lease = locks.lock("sync:42").acquire().await.unwrap();
     let _call = tokio::spawn(async move { far.lock("sync:42").wait(PATIENT).acquire().await });
     wait::until("it listens", || server.subscribers() == 1).await;
@@ -289,6 +290,8 @@ async fn a_subscription_over_a_long_way_is_kept_while_it_speaks() {
         list.split(' ').next().unwrap_or_default().to_owned()
     };
     let (first, channels): (_, Vec<String>) = (id(), server.ask("PUBSUB CHANNELS"));
+    // It has heard that it does.
+    nap(500).await;
     for round in 0..12 {
         nap(600 + 37 * round).await;
         let _: u64 = server.ask(&format!("PUBLISH {} nobody", channels[0]));

@@ -485,7 +485,6 @@ async fn hear(
         let Some(subscriber) = shared.upgrade() else {
             return;
         };
-        let mut next = SILENCE;
         match event {
             Event::Message(message) => {
                 subscriber.deliver(&message);
@@ -504,7 +503,6 @@ async fn hear(
                     sign = Some(Box::pin(
                         async move { sink.subscribe(channel).await.is_ok() },
                     ));
-                    next = patience;
                 }
                 Some(_) => {}
                 None => {
@@ -521,6 +519,7 @@ async fn hear(
                 }
             },
         }
+        let next = if sign.is_some() { patience } else { SILENCE };
         tick.as_mut().reset(tokio::time::Instant::now() + next);
     }
 }
