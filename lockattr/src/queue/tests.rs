@@ -29,7 +29,14 @@ impl Random {
         self.below(count) == 0
     }
 
-    fn wish(&mut self) -> Wish {
+    fn wish(&mut self, alike: bool) -> Wish {
+        if alike {
+            return Wish {
+                permits: 1,
+                waits: true,
+                takes: Some(TTLS[0]),
+            };
+        }
         let permits = if self.one_in(3) { 3 } else { 1 };
         Wish {
             permits,
@@ -99,6 +106,8 @@ struct World {
     queue: Arc<Queue>,
     random: Random,
     lines: Vec<Line>,
+    /// Whether all callers want the same, so that leases go from one to the next.
+    alike: bool,
 }
 
 impl World {
@@ -107,13 +116,15 @@ impl World {
             queue: Arc::default(),
             random: Random(seed),
             lines: (0..LINES).map(|_| Line::default()).collect(),
+            alike: seed.is_multiple_of(3),
         }
     }
 
     fn step(&mut self) {
         let place = self.random.below(self.lines.len());
         let key = LineId(place as u64);
-        match self.random.below(12) {
+        let kinds = if self.alike { 9 } else { 12 };
+        match self.random.below(kinds) {
             0..4 => self.enter(place, key),
             4..6 => self.grant(place, key),
             6 => self.answer(place),
@@ -137,7 +148,7 @@ impl World {
     }
 
     fn enter(&mut self, place: usize, key: LineId) {
-        let wish = self.random.wish();
+        let wish = self.random.wish(self.alike);
         let line = &mut self.lines[place];
         match self.queue.enter(key, wish) {
             Entry::Head(head) => {
@@ -158,7 +169,7 @@ impl World {
             return;
         };
         match from {
-            Some(from) if self.random.one_in(4) => {
+            Some(from) if !self.alike && self.random.one_in(4) => {
                 head.pass_on(&from);
             }
             from => {
@@ -169,6 +180,7 @@ impl World {
                 };
                 let ttl = match &from {
                     Some(from) => from.ttl(),
+                    None if self.alike => TTLS[0],
                     None => TTLS[self.random.below(2)],
                 };
                 if from.is_none() {
@@ -189,7 +201,8 @@ impl World {
         };
         if from.is_some() {
             // Too late: the lease goes back.
-            line.heads.push((head, None));
+            let from = from.filter(|_| self.alike);
+            line.heads.push((head, from));
             return;
         }
         match self.random.below(3) {
@@ -210,7 +223,7 @@ impl World {
         let hold = line.holds.remove(self.random.below(line.holds.len()));
         let lost = hold.has_ended();
         hold.end_given_back();
-        if lost || self.random.one_in(4) || !self.queue.hand_over(key, &hold) {
+        if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(key, &hold) {
             self.queue.left(key, &hold);
         }
     }
@@ -400,7 +413,7 @@ fn turn(
     let wish = Wish {
         permits: 1,
         takes: Some(TTLS[0]),
-        ..random.wish()
+        ..random.wish(false)
     };
     let news = match queue.enter(key, wish) {
         Entry::Head(head) => News::Turn(head),

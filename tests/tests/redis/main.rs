@@ -20,6 +20,7 @@ mod lifetimes;
 mod line;
 mod matrix;
 mod memory;
+mod mixture;
 mod nonsense;
 mod outage;
 mod permits;

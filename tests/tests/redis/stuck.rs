@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{BOUND, SLACK, client, nap, pair, polled, runtimes};
+use crate::support::{BOUND, LOOK, SLACK, client, nap, pair, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -234,4 +235,66 @@ async fn a_release_that_is_dropped_on_its_way_is_no_loss() {
         nap(20).await;
     }
     assert_eq!(locks.stats().lost, 0);
+}
+
+/// Fifty clients that come back at once stand far behind each time, and are first soon after: when a
+/// holder dies then, somebody looks in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_dies_before_a_long_line_that_moves_fast_costs_its_ttl_and_a_look() {
+    let server = Server::start();
+    let turns = Arc::new(Mutex::new(vec![Instant::now()]));
+    let mut callers = Vec::new();
+    for _ in 0..50 {
+        let (locks, turns) = (client(&server).await, Arc::clone(&turns));
+        callers.push(tokio::spawn(async move {
+            loop {
+                let request = locks.lock("sync:42").ttl(SECOND).wait(PATIENT);
+                let lease = request.acquire().await.unwrap();
+                turns.lock().unwrap().push(Instant::now());
+                nap(2).await;
+                lease.release().await.unwrap();
+            }
+        }));
+    }
+    let dying = client(&server).await;
+    for _ in 0..3 {
+        nap(1_500).await;
+        let request = dying.lock("sync:42").ttl(SECOND).renew(false);
+        let lease = request.wait(PATIENT).acquire().await.unwrap();
+        let died = Instant::now();
+        std::mem::forget(lease);
+        let going_on = || turns.lock().unwrap().iter().any(|turn| *turn > died);
+        let limit = SECOND + LOOK + SLACK;
+        let took = wait::within("somebody looks", limit, going_on).await;
+        println!("{took:?}, {} turns before", turns.lock().unwrap().len());
+        turns.lock().unwrap().clear();
+    }
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// A far server: a subscription that speaks, though its answers take their time, is not made anew.
+#[tokio::test]
+async fn a_subscription_over_a_long_way_is_kept_while_it_speaks() {
+    let (server, locks) = pair().await;
+    let proxy = Proxy::before(server.address());
+    let late = Treatment::Delay(Duration::from_millis(250));
+    proxy.treat(Way::Requests, late);
+    proxy.treat(Way::Replies, late);
+    let patient = Client::builder().connect_timeout(5 * SECOND);
+    let far = patient.connect_lazily(proxy.url()).unwrap();
+    let _lease = locks.lock("sync:42").acquire().await.unwrap();
+    let _call = tokio::spawn(async move { far.lock("sync:42").wait(PATIENT).acquire().await });
+    wait::until("it listens", || server.subscribers() == 1).await;
+    let id = || {
+        let list: String = server.ask("CLIENT LIST TYPE pubsub");
+        list.split(' ').next().unwrap_or_default().to_owned()
+    };
+    let (first, channels): (_, Vec<String>) = (id(), server.ask("PUBSUB CHANNELS"));
+    // It has heard that it does.
+    nap(500).await;
+    for round in 0..12 {
+        nap(600 + 37 * round).await;
+        let _: u64 = server.ask(&format!("PUBLISH {} nobody", channels[0]));
+        assert_eq!(id(), first, "in round {round}");
+    }
 }
