@@ -260,10 +260,10 @@ fn typed(expr: &Expr, ty: &TokenStream) -> TokenStream {
 }
 
 /// Input:  what to answer when the lease was lost, unless the body runs on
-/// Output: `match outcome { Done(value, None) => return value, … }`
+/// Output: `match outcome { Ok(value) => return value, … }`
 fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenStream {
-    let option = quote_spanned! {ours=> #private::core::option::Option };
     let Some(lost) = lost else {
+        let option = quote_spanned! {ours=> #private::core::option::Option };
         return quote_spanned! {ours=>
             let (lockattr_value, lockattr_ended) = lockattr_outcome;
             if let #option::Some(lockattr_error) = lockattr_ended {
@@ -272,13 +272,11 @@ fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenSt
             return lockattr_value;
         };
     };
+    let result = quote_spanned! {ours=> #private::core::result::Result };
     quote_spanned! {ours=>
         match lockattr_outcome {
-            #private::Outcome::Done(lockattr_value, lockattr_ended) => match lockattr_ended {
-                #option::Some(lockattr_error) => { #lost }
-                #option::None => return lockattr_value,
-            },
-            #private::Outcome::Lost(lockattr_error) => { #lost }
+            #result::Ok(lockattr_value) => return lockattr_value,
+            #result::Err(lockattr_error) => { #lost }
         }
     }
 }

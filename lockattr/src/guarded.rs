@@ -62,16 +62,6 @@ async fn enter_keys(
     }
 }
 
-/// How a body ended.
-#[derive(Debug)]
-pub enum Outcome<T> {
-    /// By itself. The error says that its lease is known to have ended before, and is to be answered
-    /// in place of the value.
-    Done(T, Option<Error>),
-    /// It is not polled any more: its lease was lost.
-    Lost(Error),
-}
-
 /// How a body is run and its lease given back, by what its value allows.
 ///
 /// A value that is `Send` waits until the store has confirmed the release. One that is not would
@@ -117,15 +107,10 @@ impl<T: Send> Ending<T> {
         lease: &'a Lease,
         body: Pin<&'a mut F>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = Outcome<T>> + use<'a, T, F> {
+    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, F> {
         async move {
-            match Guarded::new(lease, body).await {
-                Ok(value) => {
-                    let end = judge(&value);
-                    Outcome::Done(value, leave(lease, end).await)
-                }
-                Err(error) => Outcome::Lost(error),
-            }
+            let value = Guarded::new(lease, body).await;
+            leave_with(lease, value, judge).await
         }
     }
 
@@ -138,8 +123,7 @@ impl<T: Send> Ending<T> {
     ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F> {
         async move {
             let value = ToTheEnd { lease, body }.await;
-            let end = judge(&value);
-            (value, leave(lease, end).await)
+            leave_after(lease, value, judge).await
         }
     }
 }
@@ -152,14 +136,12 @@ impl InBackground {
         lease: &'a Lease,
         body: Pin<&'a mut F>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = Outcome<F::Output>> + use<'a, F> {
+    ) -> impl Future<Output = Result<F::Output, Error>> + use<'a, F> {
         async move {
-            match Guarded::new(lease, body).await {
-                Ok(value) => {
-                    let lost = begin_to_leave(lease, judge(&value));
-                    Outcome::Done(value, lost)
-                }
-                Err(error) => Outcome::Lost(error),
+            let value = Guarded::new(lease, body).await?;
+            match begin_to_leave(lease, judge(&value)) {
+                None => Ok(value),
+                Some(lost) => Err(lost),
             }
         }
     }
@@ -177,6 +159,24 @@ impl InBackground {
             (value, lost)
         }
     }
+}
+
+/// The end of a body that ran within its lease: its value, or the loss that is answered in its place.
+async fn leave_with<T>(
+    lease: &Lease,
+    value: Result<T, Error>,
+    judge: fn(&T) -> End,
+) -> Result<T, Error> {
+    match leave_after(lease, value?, judge).await {
+        (value, None) => Ok(value),
+        (_, Some(lost)) => Err(lost),
+    }
+}
+
+/// The end of a body that came to it: its value, and what [`leave`] says.
+async fn leave_after<T>(lease: &Lease, value: T, judge: fn(&T) -> End) -> (T, Option<Error>) {
+    let end = judge(&value);
+    (value, leave(lease, end).await)
 }
 
 /// Gives the lease of a finished body back; the error says that it had ended before the body did,
@@ -211,76 +211,26 @@ fn weigh(lost: Error, end: End) -> Option<Error> {
 
 /// Polls a body for as long as its lease runs.
 ///
-/// The lease is looked at before every poll, so that a process that was frozen past its deadline
-/// does not get to run one line more.
+/// This is compiled once for each body, and what it calls once for each type of value: hence the
+/// body behind a `dyn`.
 struct Guarded<'a, F> {
-    lease: &'a Lease,
+    watch: Watch<'a>,
     body: Pin<&'a mut F>,
-    ticket: Option<usize>,
-    /// The end of a call that may not run for as long as the lease that it has joined.
-    own_end: Option<(Instant, Timer)>,
-    /// A loss that the body is winding down after, and the timer of its end.
-    winding_down: Option<(LossCause, Instant, Timer)>,
 }
-
-type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<'a, F> Guarded<'a, F> {
     fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
-        let own_end = lease.own_end();
-        Self {
-            lease,
-            body,
-            ticket: None,
-            own_end: own_end.map(|end| (end, Box::pin(lease.sleep_until(end)) as Timer)),
-            winding_down: None,
-        }
-    }
-}
-
-impl<F> Guarded<'_, F> {
-    /// The loss after which the body is not to be polled any more.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
-        if self.winding_down.is_none() {
-            let lost = self.lease.poll_lost(&mut self.ticket, cx.waker());
-            let cause = lost.or_else(|| self.poll_own_end(cx))?;
-            let end = self.lease.end_of_grace();
-            self.winding_down = Some((cause, end, Box::pin(self.lease.sleep_until(end))));
-        }
-        let (cause, end, timer) = self.winding_down.as_mut()?;
-        let over = self.lease.now() >= *end || timer.as_mut().poll(cx).is_ready();
-        over.then_some(*cause)
-    }
-}
-
-impl<F> Guarded<'_, F> {
-    fn poll_own_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
-        let (end, timer) = self.own_end.as_mut()?;
-        if self.lease.now() < *end && timer.as_mut().poll(cx).is_pending() {
-            return None;
-        }
-        self.lease.count_own_end();
-        Some(LossCause::HeldTooLong)
+        let watch = Watch::new(lease);
+        Self { watch, body }
     }
 }
 
 impl<F: Future> Future for Guarded<'_, F> {
     type Output = Result<F::Output, Error>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(cause) = self.poll_end(cx) {
-            return Poll::Ready(Err(self.lease.error(cause)));
-        }
-        let _under = Under::new(self.lease);
-        self.body.as_mut().poll(cx).map(Ok)
-    }
-}
-
-impl<F> Drop for Guarded<'_, F> {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
-            self.lease.hand_in(ticket);
-        }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.watch.poll_body(this.body.as_mut(), cx)
     }
 }
 
@@ -293,9 +243,84 @@ struct ToTheEnd<'a, F> {
 impl<F: Future> Future for ToTheEnd<'_, F> {
     type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let _under = Under::new(self.lease);
-        self.body.as_mut().poll(cx)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        poll_under(this.lease, this.body.as_mut(), cx)
+    }
+}
+
+fn poll_under<T>(
+    lease: &Lease,
+    body: Pin<&mut dyn Future<Output = T>>,
+    cx: &mut Context<'_>,
+) -> Poll<T> {
+    let _under = Under::new(lease);
+    body.poll(cx)
+}
+
+/// Looks at a lease before every poll of its body, so that a process that was frozen past its
+/// deadline does not get to run one line more.
+struct Watch<'a> {
+    lease: &'a Lease,
+    ticket: Option<usize>,
+    /// The end of a call that may not run for as long as the lease that it has joined.
+    own_end: Option<(Instant, Timer)>,
+    /// A loss that the body is winding down after, and the timer of its end.
+    winding_down: Option<(LossCause, Instant, Timer)>,
+}
+
+type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<'a> Watch<'a> {
+    fn new(lease: &'a Lease) -> Self {
+        let own_end = lease.own_end();
+        Self {
+            lease,
+            ticket: None,
+            own_end: own_end.map(|end| (end, Box::pin(lease.sleep_until(end)) as Timer)),
+            winding_down: None,
+        }
+    }
+
+    fn poll_body<T>(
+        &mut self,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        match self.poll_end(cx) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => poll_under(self.lease, body, cx).map(Ok),
+        }
+    }
+
+    /// The loss after which the body is not to be polled any more.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<Error> {
+        if self.winding_down.is_none() {
+            let lost = self.lease.poll_lost(&mut self.ticket, cx.waker());
+            let cause = lost.or_else(|| self.poll_own_end(cx))?;
+            let end = self.lease.end_of_grace();
+            self.winding_down = Some((cause, end, Box::pin(self.lease.sleep_until(end))));
+        }
+        let (cause, end, timer) = self.winding_down.as_mut()?;
+        let over = self.lease.now() >= *end || timer.as_mut().poll(cx).is_ready();
+        over.then(|| self.lease.error(*cause))
+    }
+
+    fn poll_own_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
+        let (end, timer) = self.own_end.as_mut()?;
+        if self.lease.now() < *end && timer.as_mut().poll(cx).is_pending() {
+            return None;
+        }
+        self.lease.count_own_end();
+        Some(LossCause::HeldTooLong)
+    }
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.lease.hand_in(ticket);
+        }
     }
 }
 
