@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -32,6 +32,10 @@ const STAGGER: Duration = Duration::from_millis(200);
 
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// What a call seldom comes to. The future of every locked function holds the rest of this module,
+/// and the crate it is in compiles that: this is boxed, and compiled here.
+pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -76,9 +80,8 @@ pub(super) async fn take(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error>
         Entry::Head(head) => head,
         Entry::Busy(busy) => return Err(caller.busy(&ask, busy)),
         Entry::Behind(ticket) => {
-            // Boxed, as everything rare: the futures of all locked functions hold this one.
             let place = Place { keeper, ticket };
-            match Box::pin(caller.stand(&ask, place)).await? {
+            match caller.stand(&ask, place).await? {
                 Turn::Head(head) => head,
                 Turn::Handed(head, from) => {
                     return Ok(caller.go_on(ask, head, &from));
@@ -107,47 +110,49 @@ enum Turn {
 
 impl Caller<'_> {
     /// Stands in line until it is this caller's turn.
-    async fn stand(&self, ask: &Ask, mut place: Place<'_>) -> Result<Turn, Error> {
-        if self.keeper.is_closed() {
-            return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
-        }
-        let news = if ask.wait.is_zero() {
-            place.ticket.news().await
-        } else {
-            let mut over = pin!(self.sleep_until(self.give_up));
-            let told = {
-                let mut news = pin!(place.ticket.news());
-                poll_fn(|cx| match news.as_mut().poll(cx) {
-                    Poll::Ready(news) => Poll::Ready(Some(news)),
-                    Poll::Pending => over.as_mut().poll(cx).map(|()| None),
-                })
-                .await
+    fn stand<'a>(&'a self, ask: &'a Ask, mut place: Place<'a>) -> Rare<'a, Turn> {
+        Box::pin(async move {
+            if self.keeper.is_closed() {
+                return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
+            }
+            let news = if ask.wait.is_zero() {
+                place.ticket.news().await
+            } else {
+                let mut over = pin!(self.sleep_until(self.give_up));
+                let told = {
+                    let mut news = pin!(place.ticket.news());
+                    poll_fn(|cx| match news.as_mut().poll(cx) {
+                        Poll::Ready(news) => Poll::Ready(Some(news)),
+                        Poll::Pending => over.as_mut().poll(cx).map(|()| None),
+                    })
+                    .await
+                };
+                match told {
+                    Some(news) => news,
+                    None => match place.ticket.hurry() {
+                        Some(busy) => return Err(self.busy(ask, busy)),
+                        // The store is being asked, which takes no longer than the store's own bound.
+                        None => place.ticket.news().await,
+                    },
+                }
             };
-            match told {
-                Some(news) => news,
-                None => match place.ticket.hurry() {
-                    Some(busy) => return Err(self.busy(ask, busy)),
-                    // The store is being asked, which takes no longer than the store's own bound.
-                    None => place.ticket.news().await,
-                },
+            match news {
+                News::Turn(head) => Ok(Turn::Head(head)),
+                News::Handed(head, from)
+                    if self.clock.now() < from.deadline()
+                        && from.names.locks() == ask.names.locks() =>
+                {
+                    Ok(Turn::Handed(head, from))
+                }
+                // Too late, or by chance in the line of another key.
+                News::Handed(head, from) => {
+                    self.keeper.give_back(Return::of(from, false));
+                    Ok(Turn::Head(head))
+                }
+                News::Busy(busy) => Err(self.busy(ask, busy)),
+                News::Down(source) => Err(unavailable(ask, source)),
             }
-        };
-        match news {
-            News::Turn(head) => Ok(Turn::Head(head)),
-            News::Handed(head, from)
-                if self.clock.now() < from.deadline()
-                    && from.names.locks() == ask.names.locks() =>
-            {
-                Ok(Turn::Handed(head, from))
-            }
-            // Too late, or by chance in the line of another key.
-            News::Handed(head, from) => {
-                self.keeper.give_back(Return::of(from, false));
-                Ok(Turn::Head(head))
-            }
-            News::Busy(busy) => Err(self.busy(ask, busy)),
-            News::Down(source) => Err(unavailable(ask, source)),
-        }
+        })
     }
 
     /// Goes on with the lease of the caller before, on terms of its own.
@@ -188,93 +193,94 @@ impl Caller<'_> {
             keeper.queue.set_contended(head.line(), false);
             return Ok(asked.into_lease(self, head, index, sent, Granted::Alone));
         }
-        // Boxed, as everything rare: the futures of all locked functions hold this one.
-        Box::pin(self.ask_on(asked, head, answer, ear)).await
+        self.ask_on(asked, head, answer, ear).await
     }
 
     /// Goes on after a first answer that was no lease.
-    async fn ask_on(
-        &self,
-        mut asked: Asked<'_>,
+    fn ask_on<'a>(
+        &'a self,
+        mut asked: Asked<'a>,
         head: Head,
         mut answer: Result<Acquired, StoreError>,
-        mut ear: Option<Box<dyn Ear + '_>>,
-    ) -> Result<Lease, Error> {
-        let keeper = self.keeper;
-        let line = head.line();
-        let ttl = asked.ask.ttl();
-        let mut pause = FIRST_PAUSE;
-        let mut granted_after = Granted::Alone;
-        loop {
-            let now = self.clock.now();
-            let next = match answer {
-                Ok(Acquired::Granted { index, sent, .. }) => {
-                    if now < sent + relied_on(ttl) {
-                        keeper
-                            .queue
-                            .set_contended(line, granted_after == Granted::AmongOthers);
-                        return Ok(asked.into_lease(self, head, index, sent, granted_after));
+        mut ear: Option<Box<dyn Ear + 'a>>,
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let keeper = self.keeper;
+            let line = head.line();
+            let ttl = asked.ask.ttl();
+            let mut pause = FIRST_PAUSE;
+            let mut granted_after = Granted::Alone;
+            loop {
+                let now = self.clock.now();
+                let next = match answer {
+                    Ok(Acquired::Granted { index, sent, .. }) => {
+                        if now < sent + relied_on(ttl) {
+                            keeper
+                                .queue
+                                .set_contended(line, granted_after == Granted::AmongOthers);
+                            return Ok(asked.into_lease(self, head, index, sent, granted_after));
+                        }
+                        if now >= self.give_up {
+                            let late = "the grant came when its ttl was over";
+                            return Err(asked.unavailable(StoreError::refused(late)));
+                        }
+                        // The store recognises the owner and starts the ttl anew.
+                        now
                     }
-                    if now >= self.give_up {
-                        let late = "the grant came when its ttl was over";
-                        return Err(asked.unavailable(StoreError::refused(late)));
+                    Ok(Acquired::Busy {
+                        index,
+                        owner,
+                        remaining,
+                        place,
+                        ..
+                    }) => {
+                        granted_after = Granted::AmongOthers;
+                        keeper.queue.set_contended(line, true);
+                        let holder = owner::shown(&owner);
+                        head.busy(&Busy {
+                            holder: Some(holder.clone()),
+                            until: now + remaining,
+                        });
+                        if now >= self.give_up {
+                            return Err(Error::Busy {
+                                key: asked.key(index),
+                                holder,
+                                remaining,
+                            });
+                        }
+                        let look = next_look(now, place, remaining, &mut pause);
+                        look.min(self.give_up)
                     }
-                    // The store recognises the owner and starts the ttl anew.
-                    now
-                }
-                Ok(Acquired::Busy {
-                    index,
-                    owner,
-                    remaining,
-                    place,
-                    ..
-                }) => {
-                    granted_after = Granted::AmongOthers;
-                    keeper.queue.set_contended(line, true);
-                    let holder = owner::shown(&owner);
-                    head.busy(&Busy {
-                        holder: Some(holder.clone()),
-                        until: now + remaining,
-                    });
-                    if now >= self.give_up {
-                        return Err(Error::Busy {
+                    Ok(Acquired::Done { index, since, .. }) => {
+                        return Err(Error::Done {
                             key: asked.key(index),
-                            holder,
-                            remaining,
+                            since,
                         });
                     }
-                    let look = next_look(now, place, remaining, &mut pause);
-                    look.min(self.give_up)
+                    Ok(Acquired::Foreign { index, found }) => {
+                        return Err(Error::Foreign {
+                            key: asked.key(index),
+                            found,
+                        });
+                    }
+                    Err(source) => {
+                        head.down(&source);
+                        return Err(asked.unavailable(source));
+                    }
+                };
+                let granted = self.wait_until(next, ear.as_deref_mut()).await;
+                if keeper.is_closed() {
+                    return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
                 }
-                Ok(Acquired::Done { index, since, .. }) => {
-                    return Err(Error::Done {
-                        key: asked.key(index),
-                        since,
-                    });
+                if let Some((index, since)) = granted
+                    // What has run out by half is asked for anew.
+                    && self.clock.now() < since + relied_on(ttl) / 2
+                {
+                    return Ok(asked.into_lease(self, head, index, since, granted_after));
                 }
-                Ok(Acquired::Foreign { index, found }) => {
-                    return Err(Error::Foreign {
-                        key: asked.key(index),
-                        found,
-                    });
-                }
-                Err(source) => {
-                    head.down(&source);
-                    return Err(asked.unavailable(source));
-                }
-            };
-            let granted = self.wait_until(next, ear.as_deref_mut()).await;
-            if keeper.is_closed() {
-                return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
+                answer = asked.once(Try::Again, self.left()).await;
             }
-            if let Some((index, since)) = granted
-                // What has run out by half is asked for anew.
-                && self.clock.now() < since + relied_on(ttl) / 2
-            {
-                return Ok(asked.into_lease(self, head, index, since, granted_after));
-            }
-            answer = asked.once(Try::Again, self.left()).await;
-        }
+        })
     }
 
     /// For how long it may wait yet.
