@@ -122,10 +122,13 @@ impl Lock {
             let lockattr_outcome = {
                 #bind
                 let lockattr_body = #private::core::pin::pin!(async move { #hint #body });
+                let lockattr_leaving =
+                    #private::core::pin::pin!(#private::leave(&lockattr_lease));
                 let lockattr_ending = #private::Ending::of(&lockattr_body);
                 let lockattr_run = lockattr_ending.#run(
                     &lockattr_lease,
                     lockattr_body,
+                    lockattr_leaving,
                     |lockattr_value| #private::Verdict(lockattr_value).__lockattr_end(),
                 );
                 let lockattr_outcome = lockattr_run.await;

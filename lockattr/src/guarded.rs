@@ -1,10 +1,10 @@
 //! What an expansion calls: take the lease, poll the body within it, give it back.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::ambient::Under;
@@ -102,28 +102,31 @@ impl<T> Deref for Ending<T> {
 
 impl<T: Send> Ending<T> {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
-    pub fn __lockattr_within<'a, F: Future<Output = T>>(
+    pub fn __lockattr_within<'a, F: Future<Output = T>, L: Leaving>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, F> {
-        async move {
-            let value = Guarded::new(lease, body).await;
-            leave_with(lease, value, judge).await
+    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, F, L> {
+        Within {
+            body,
+            watch: Some(Watch::new(lease)),
+            rest: Rest::new(lease, leaving, judge),
         }
     }
 
     /// Polls the body to its end, lease or not: `on_lost = continue`.
-    pub fn __lockattr_to_the_end<'a, F: Future<Output = T>>(
+    pub fn __lockattr_to_the_end<'a, F: Future<Output = T>, L: Leaving>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F> {
-        async move {
-            let value = ToTheEnd { lease, body }.await;
-            leave_after(lease, value, judge).await
+    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F, L> {
+        ToTheEnd {
+            body,
+            rest: Rest::new(lease, leaving, judge),
         }
     }
 }
@@ -131,14 +134,17 @@ impl<T: Send> Ending<T> {
 #[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
 impl InBackground {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
-    pub fn __lockattr_within<'a, F: Future>(
+    pub fn __lockattr_within<'a, F: Future, L: Leaving>(
         &self,
         lease: &'a Lease,
-        body: Pin<&'a mut F>,
+        mut body: Pin<&'a mut F>,
+        _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = Result<F::Output, Error>> + use<'a, F> {
+    ) -> impl Future<Output = Result<F::Output, Error>> + use<'a, F, L> {
+        let watch = Watch::new(lease);
         async move {
-            let value = Guarded::new(lease, body).await?;
+            let mut watch = watch;
+            let value = poll_fn(|cx| watch.poll_body(body.as_mut(), cx)).await?;
             match begin_to_leave(lease, judge(&value)) {
                 None => Ok(value),
                 Some(lost) => Err(lost),
@@ -147,52 +153,35 @@ impl InBackground {
     }
 
     /// Polls the body to its end, lease or not: `on_lost = continue`.
-    pub fn __lockattr_to_the_end<'a, F: Future>(
+    pub fn __lockattr_to_the_end<'a, F: Future, L: Leaving>(
         &self,
         lease: &'a Lease,
-        body: Pin<&'a mut F>,
+        mut body: Pin<&'a mut F>,
+        _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F> {
+    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F, L> {
         async move {
-            let value = ToTheEnd { lease, body }.await;
+            let value = poll_fn(|cx| poll_under(lease, body.as_mut(), cx)).await;
             let lost = begin_to_leave(lease, judge(&value));
             (value, lost)
         }
     }
 }
 
-/// The end of a body that ran within its lease: its value, or the loss that is answered in its place.
-async fn leave_with<T>(
-    lease: &Lease,
-    value: Result<T, Error>,
-    judge: fn(&T) -> End,
-) -> Result<T, Error> {
-    match leave_after(lease, value?, judge).await {
-        (value, None) => Ok(value),
-        (_, Some(lost)) => Err(lost),
-    }
+/// The release of a call's lease, which waits until the store has confirmed it.
+pub trait Leaving: Future<Output = Result<(), Error>> {}
+
+impl<L: Future<Output = Result<(), Error>>> Leaving for L {}
+
+/// Gives the lease of a body back, once it is polled.
+///
+/// Made before the body runs, and kept beside it, so that what waits for both can be moved.
+pub fn leave(lease: &Lease) -> impl Leaving + Send {
+    lease.give_back()
 }
 
-/// The end of a body that came to it: its value, and what [`leave`] says.
-async fn leave_after<T>(lease: &Lease, value: T, judge: fn(&T) -> End) -> (T, Option<Error>) {
-    let end = judge(&value);
-    (value, leave(lease, end).await)
-}
-
-/// Gives the lease of a finished body back; the error says that it had ended before the body did,
-/// and is to be answered in place of the body's value: but not of an error of its own.
-async fn leave(lease: &Lease, end: End) -> Option<Error> {
-    if end == End::Success {
-        lease.succeed();
-    }
-    lease
-        .give_back()
-        .await
-        .err()
-        .and_then(|lost| weigh(lost, end))
-}
-
-/// [`leave`] for a lease that is given back when it is dropped, right after.
+/// The end of a body whose lease is given back when it is dropped, right after; the error says that
+/// it had ended before the body did.
 fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
     if end == End::Success {
         lease.succeed();
@@ -209,43 +198,113 @@ fn weigh(lost: Error, end: End) -> Option<Error> {
     Some(lost)
 }
 
-/// Polls a body for as long as its lease runs.
+/// Polls a body for as long as its lease runs, and gives the lease back.
 ///
 /// This is compiled once for each body, and what it calls once for each type of value: hence the
 /// body behind a `dyn`.
-struct Guarded<'a, F> {
-    watch: Watch<'a>,
+struct Within<'a, F: Future, L> {
     body: Pin<&'a mut F>,
+    /// Until the body has ended.
+    watch: Option<Watch<'a>>,
+    rest: Rest<'a, F::Output, L>,
 }
 
-impl<'a, F> Guarded<'a, F> {
-    fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
-        let watch = Watch::new(lease);
-        Self { watch, body }
-    }
-}
+/// Nothing in it is pinned by it.
+impl<F: Future, L> Unpin for Within<'_, F, L> {}
 
-impl<F: Future> Future for Guarded<'_, F> {
+impl<F: Future, L: Leaving> Future for Within<'_, F, L> {
     type Output = Result<F::Output, Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        this.watch.poll_body(this.body.as_mut(), cx)
+        this.rest
+            .poll_within(&mut this.watch, this.body.as_mut(), cx)
     }
 }
 
-/// Polls a body to its end, lease or not.
-struct ToTheEnd<'a, F> {
-    lease: &'a Lease,
+/// Polls a body to its end, lease or not, and gives the lease back.
+struct ToTheEnd<'a, F: Future, L> {
     body: Pin<&'a mut F>,
+    rest: Rest<'a, F::Output, L>,
 }
 
-impl<F: Future> Future for ToTheEnd<'_, F> {
-    type Output = F::Output;
+/// Nothing in it is pinned by it.
+impl<F: Future, L> Unpin for ToTheEnd<'_, F, L> {}
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+impl<F: Future, L: Leaving> Future for ToTheEnd<'_, F, L> {
+    type Output = (F::Output, Option<Error>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        poll_under(this.lease, this.body.as_mut(), cx)
+        this.rest.poll_to_the_end(this.body.as_mut(), cx)
+    }
+}
+
+/// What comes after a body.
+struct Rest<'a, T, L> {
+    lease: &'a Lease,
+    leaving: Pin<&'a mut L>,
+    judge: fn(&T) -> End,
+    /// The body's value, once it has ended.
+    ended: Option<(T, End)>,
+}
+
+impl<'a, T, L: Leaving> Rest<'a, T, L> {
+    fn new(lease: &'a Lease, leaving: Pin<&'a mut L>, judge: fn(&T) -> End) -> Self {
+        Self {
+            lease,
+            leaving,
+            judge,
+            ended: None,
+        }
+    }
+
+    fn poll_within(
+        &mut self,
+        watch: &mut Option<Watch<'_>>,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        if let Some(watched) = watch {
+            let value = ready!(watched.poll_body(body, cx))?;
+            *watch = None;
+            self.begin(value);
+        }
+        let (value, lost) = ready!(self.poll_leave(cx));
+        Poll::Ready(match lost {
+            None => Ok(value),
+            Some(lost) => Err(lost),
+        })
+    }
+
+    fn poll_to_the_end(
+        &mut self,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<(T, Option<Error>)> {
+        if self.ended.is_none() {
+            let value = ready!(poll_under(self.lease, body, cx));
+            self.begin(value);
+        }
+        self.poll_leave(cx)
+    }
+
+    fn begin(&mut self, value: T) {
+        let end = (self.judge)(&value);
+        if end == End::Success {
+            self.lease.succeed();
+        }
+        self.ended = Some((value, end));
+    }
+
+    /// The value, and the loss that is to be answered in its place: but not in that of an error.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<(T, Option<Error>)> {
+        let left = ready!(self.leaving.as_mut().poll(cx));
+        let Some((value, end)) = self.ended.take() else {
+            unreachable!("a future is not polled after its end");
+        };
+        let lost = left.err().and_then(|lost| weigh(lost, end));
+        Poll::Ready((value, lost))
     }
 }
 

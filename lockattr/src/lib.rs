@@ -95,6 +95,6 @@ pub mod __private {
         down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
     pub use crate::client::Settings as Options;
-    pub use crate::guarded::{Ending, Entered, at_once, client, enter};
+    pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }
