@@ -129,7 +129,7 @@ impl Lock {
                     &lockattr_lease,
                     lockattr_body,
                     lockattr_leaving,
-                    |lockattr_value| #private::Verdict(lockattr_value).__lockattr_end(),
+                    lockattr_ending.verdict().__lockattr_judge(),
                 );
                 let lockattr_outcome = lockattr_run.await;
                 lockattr_outcome

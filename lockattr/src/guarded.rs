@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::ambient::Under;
-use crate::answer::End;
+use crate::answer::{End, Verdict};
 use crate::client::{Client, Settings};
 use crate::error::{Error, LossCause};
 use crate::key::{KeyError, Keys};
@@ -89,6 +89,12 @@ impl<T> Ending<T> {
             in_background: InBackground,
             value: PhantomData,
         }
+    }
+
+    /// What says which end a value is.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict<T> {
+        Verdict::new()
     }
 }
 
