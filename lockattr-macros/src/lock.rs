@@ -122,11 +122,14 @@ impl Lock {
             let lockattr_outcome = {
                 #bind
                 let lockattr_body = #private::core::pin::pin!(async move { #hint #body });
+                let lockattr_leaving =
+                    #private::core::pin::pin!(#private::leave(&lockattr_lease));
                 let lockattr_ending = #private::Ending::of(&lockattr_body);
                 let lockattr_run = lockattr_ending.#run(
                     &lockattr_lease,
                     lockattr_body,
-                    |lockattr_value| #private::Verdict(lockattr_value).__lockattr_end(),
+                    lockattr_leaving,
+                    lockattr_ending.verdict().__lockattr_judge(),
                 );
                 let lockattr_outcome = lockattr_run.await;
                 lockattr_outcome
@@ -260,10 +263,10 @@ fn typed(expr: &Expr, ty: &TokenStream) -> TokenStream {
 }
 
 /// Input:  what to answer when the lease was lost, unless the body runs on
-/// Output: `match outcome { Done(value, None) => return value, … }`
+/// Output: `match outcome { Ok(value) => return value, … }`
 fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenStream {
-    let option = quote_spanned! {ours=> #private::core::option::Option };
     let Some(lost) = lost else {
+        let option = quote_spanned! {ours=> #private::core::option::Option };
         return quote_spanned! {ours=>
             let (lockattr_value, lockattr_ended) = lockattr_outcome;
             if let #option::Some(lockattr_error) = lockattr_ended {
@@ -272,13 +275,11 @@ fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenSt
             return lockattr_value;
         };
     };
+    let result = quote_spanned! {ours=> #private::core::result::Result };
     quote_spanned! {ours=>
         match lockattr_outcome {
-            #private::Outcome::Done(lockattr_value, lockattr_ended) => match lockattr_ended {
-                #option::Some(lockattr_error) => { #lost }
-                #option::None => return lockattr_value,
-            },
-            #private::Outcome::Lost(lockattr_error) => { #lost }
+            #result::Ok(lockattr_value) => return lockattr_value,
+            #result::Err(lockattr_error) => { #lost }
         }
     }
 }

@@ -4,6 +4,7 @@
     reason = "an expansion hands its error over, whether or not the answer keeps it"
 )]
 
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use crate::error::Error;
@@ -127,55 +128,64 @@ pub enum End {
     Failure,
 }
 
-/// How a body's value ends it: `Verdict(&value).__lockattr_end()`.
+/// How values of a type end their body: `Verdict::<T>::new().__lockattr_judge()`.
 ///
 /// The inherent method of a `Result`'s or `Option`'s verdict is found first, and that of every other
 /// type through `Deref`, whatever traits are in scope.
 #[derive(Debug)]
-pub struct Verdict<'a, T: ?Sized>(pub &'a T);
+pub struct Verdict<T> {
+    plain: Plain<T>,
+}
 
 /// The verdict of what is neither a `Result` nor an `Option`.
 #[derive(Debug)]
-pub struct Plain;
+pub struct Plain<T>(PhantomData<fn(T)>);
 
-impl<T, E> Verdict<'_, Result<T, E>> {
-    /// The end that it is.
+impl<T> Verdict<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            plain: Plain(PhantomData),
+        }
+    }
+}
+
+#[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
+impl<T, E> Verdict<Result<T, E>> {
+    /// The end that a value is.
     #[must_use]
-    pub fn __lockattr_end(&self) -> End {
-        match self.0 {
+    pub fn __lockattr_judge(&self) -> fn(&Result<T, E>) -> End {
+        |value| match value {
             Ok(_) => End::Success,
             Err(_) => End::Failure,
         }
     }
 }
 
-impl<T> Verdict<'_, Option<T>> {
-    /// The end that it is.
+#[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
+impl<T> Verdict<Option<T>> {
+    /// The end that a value is.
     #[must_use]
-    pub fn __lockattr_end(&self) -> End {
-        match self.0 {
+    pub fn __lockattr_judge(&self) -> fn(&Option<T>) -> End {
+        |value| match value {
             Some(_) => End::Success,
             None => End::Nothing,
         }
     }
 }
 
-impl<T: ?Sized> Deref for Verdict<'_, T> {
-    type Target = Plain;
+impl<T> Deref for Verdict<T> {
+    type Target = Plain<T>;
 
-    fn deref(&self) -> &Plain {
-        &Plain
+    fn deref(&self) -> &Plain<T> {
+        &self.plain
     }
 }
 
-impl Plain {
-    /// A success.
+#[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
+impl<T> Plain<T> {
+    /// A success, each of them.
     #[must_use]
-    #[expect(
-        clippy::unused_self,
-        reason = "called as the method of a `Result`'s verdict is"
-    )]
-    pub fn __lockattr_end(&self) -> End {
-        End::Success
+    pub fn __lockattr_judge(&self) -> fn(&T) -> End {
+        |_| End::Success
     }
 }

@@ -1,14 +1,14 @@
 //! What an expansion calls: take the lease, poll the body within it, give it back.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
 use crate::ambient::Under;
-use crate::answer::End;
+use crate::answer::{End, Verdict};
 use crate::client::{Client, Settings};
 use crate::error::{Error, LossCause};
 use crate::key::{KeyError, Keys};
@@ -62,16 +62,6 @@ async fn enter_keys(
     }
 }
 
-/// How a body ended.
-#[derive(Debug)]
-pub enum Outcome<T> {
-    /// By itself. The error says that its lease is known to have ended before, and is to be answered
-    /// in place of the value.
-    Done(T, Option<Error>),
-    /// It is not polled any more: its lease was lost.
-    Lost(Error),
-}
-
 /// How a body is run and its lease given back, by what its value allows.
 ///
 /// A value that is `Send` waits until the store has confirmed the release. One that is not would
@@ -100,6 +90,12 @@ impl<T> Ending<T> {
             value: PhantomData,
         }
     }
+
+    /// What says which end a value is.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict<T> {
+        Verdict::new()
+    }
 }
 
 impl<T> Deref for Ending<T> {
@@ -112,34 +108,31 @@ impl<T> Deref for Ending<T> {
 
 impl<T: Send> Ending<T> {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
-    pub fn __lockattr_within<'a, F: Future<Output = T>>(
+    pub fn __lockattr_within<'a, F: Future<Output = T>, L: Leaving>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = Outcome<T>> + use<'a, T, F> {
-        async move {
-            match Guarded::new(lease, body).await {
-                Ok(value) => {
-                    let end = judge(&value);
-                    Outcome::Done(value, leave(lease, end).await)
-                }
-                Err(error) => Outcome::Lost(error),
-            }
+    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, F, L> {
+        Within {
+            body,
+            watch: Some(Watch::new(lease)),
+            rest: Rest::new(lease, leaving, judge),
         }
     }
 
     /// Polls the body to its end, lease or not: `on_lost = continue`.
-    pub fn __lockattr_to_the_end<'a, F: Future<Output = T>>(
+    pub fn __lockattr_to_the_end<'a, F: Future<Output = T>, L: Leaving>(
         &self,
         lease: &'a Lease,
         body: Pin<&'a mut F>,
+        leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F> {
-        async move {
-            let value = ToTheEnd { lease, body }.await;
-            let end = judge(&value);
-            (value, leave(lease, end).await)
+    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F, L> {
+        ToTheEnd {
+            body,
+            rest: Rest::new(lease, leaving, judge),
         }
     }
 }
@@ -147,52 +140,55 @@ impl<T: Send> Ending<T> {
 #[expect(clippy::unused_self, reason = "it is what method look-up chooses by")]
 impl InBackground {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
-    pub fn __lockattr_within<'a, F: Future>(
+    pub fn __lockattr_within<'a, F: Future, L: Leaving>(
         &self,
         lease: &'a Lease,
-        body: Pin<&'a mut F>,
+        mut body: Pin<&'a mut F>,
+        _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = Outcome<F::Output>> + use<'a, F> {
+    ) -> impl Future<Output = Result<F::Output, Error>> + use<'a, F, L> {
+        let watch = Watch::new(lease);
         async move {
-            match Guarded::new(lease, body).await {
-                Ok(value) => {
-                    let lost = begin_to_leave(lease, judge(&value));
-                    Outcome::Done(value, lost)
-                }
-                Err(error) => Outcome::Lost(error),
+            let mut watch = watch;
+            let value = poll_fn(|cx| watch.poll_body(body.as_mut(), cx)).await?;
+            match begin_to_leave(lease, judge(&value)) {
+                None => Ok(value),
+                Some(lost) => Err(lost),
             }
         }
     }
 
     /// Polls the body to its end, lease or not: `on_lost = continue`.
-    pub fn __lockattr_to_the_end<'a, F: Future>(
+    pub fn __lockattr_to_the_end<'a, F: Future, L: Leaving>(
         &self,
         lease: &'a Lease,
-        body: Pin<&'a mut F>,
+        mut body: Pin<&'a mut F>,
+        _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F> {
+    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F, L> {
         async move {
-            let value = ToTheEnd { lease, body }.await;
+            let value = poll_fn(|cx| poll_under(lease, body.as_mut(), cx)).await;
             let lost = begin_to_leave(lease, judge(&value));
             (value, lost)
         }
     }
 }
 
-/// Gives the lease of a finished body back; the error says that it had ended before the body did,
-/// and is to be answered in place of the body's value: but not of an error of its own.
-async fn leave(lease: &Lease, end: End) -> Option<Error> {
-    if end == End::Success {
-        lease.succeed();
-    }
-    lease
-        .give_back()
-        .await
-        .err()
-        .and_then(|lost| weigh(lost, end))
+/// The release of a call's lease, which waits until the store has confirmed it.
+pub trait Leaving: Future<Output = Result<(), Error>> {}
+
+impl<L: Future<Output = Result<(), Error>>> Leaving for L {}
+
+/// Gives the lease of a body back, once it is polled.
+///
+/// Made before the body runs, and kept beside it, so that what waits for both can be moved.
+#[must_use]
+pub fn leave(lease: &Lease) -> impl Leaving + Send {
+    lease.give_back()
 }
 
-/// [`leave`] for a lease that is given back when it is dropped, right after.
+/// The end of a body whose lease is given back when it is dropped, right after; the error says that
+/// it had ended before the body did.
 fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
     if end == End::Success {
         lease.succeed();
@@ -209,13 +205,129 @@ fn weigh(lost: Error, end: End) -> Option<Error> {
     Some(lost)
 }
 
-/// Polls a body for as long as its lease runs.
+/// Polls a body for as long as its lease runs, and gives the lease back.
 ///
-/// The lease is looked at before every poll, so that a process that was frozen past its deadline
-/// does not get to run one line more.
-struct Guarded<'a, F> {
-    lease: &'a Lease,
+/// This is compiled once for each body, and what it calls once for each type of value: hence the
+/// body behind a `dyn`.
+struct Within<'a, F: Future, L> {
     body: Pin<&'a mut F>,
+    /// Until the body has ended.
+    watch: Option<Watch<'a>>,
+    rest: Rest<'a, F::Output, L>,
+}
+
+/// Nothing in it is pinned by it.
+impl<F: Future, L> Unpin for Within<'_, F, L> {}
+
+impl<F: Future, L: Leaving> Future for Within<'_, F, L> {
+    type Output = Result<F::Output, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.rest
+            .poll_within(&mut this.watch, this.body.as_mut(), cx)
+    }
+}
+
+/// Polls a body to its end, lease or not, and gives the lease back.
+struct ToTheEnd<'a, F: Future, L> {
+    body: Pin<&'a mut F>,
+    rest: Rest<'a, F::Output, L>,
+}
+
+/// Nothing in it is pinned by it.
+impl<F: Future, L> Unpin for ToTheEnd<'_, F, L> {}
+
+impl<F: Future, L: Leaving> Future for ToTheEnd<'_, F, L> {
+    type Output = (F::Output, Option<Error>);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        this.rest.poll_to_the_end(this.body.as_mut(), cx)
+    }
+}
+
+/// What comes after a body.
+struct Rest<'a, T, L> {
+    lease: &'a Lease,
+    leaving: Pin<&'a mut L>,
+    judge: fn(&T) -> End,
+    /// The body's value, once it has ended.
+    ended: Option<(T, End)>,
+}
+
+impl<'a, T, L: Leaving> Rest<'a, T, L> {
+    fn new(lease: &'a Lease, leaving: Pin<&'a mut L>, judge: fn(&T) -> End) -> Self {
+        Self {
+            lease,
+            leaving,
+            judge,
+            ended: None,
+        }
+    }
+
+    fn poll_within(
+        &mut self,
+        watch: &mut Option<Watch<'_>>,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        if let Some(watched) = watch {
+            let value = ready!(watched.poll_body(body, cx))?;
+            *watch = None;
+            self.begin(value);
+        }
+        let (value, lost) = ready!(self.poll_leave(cx));
+        Poll::Ready(match lost {
+            None => Ok(value),
+            Some(lost) => Err(lost),
+        })
+    }
+
+    fn poll_to_the_end(
+        &mut self,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<(T, Option<Error>)> {
+        if self.ended.is_none() {
+            let value = ready!(poll_under(self.lease, body, cx));
+            self.begin(value);
+        }
+        self.poll_leave(cx)
+    }
+
+    fn begin(&mut self, value: T) {
+        let end = (self.judge)(&value);
+        if end == End::Success {
+            self.lease.succeed();
+        }
+        self.ended = Some((value, end));
+    }
+
+    /// The value, and the loss that is to be answered in its place: but not in that of an error.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<(T, Option<Error>)> {
+        let left = ready!(self.leaving.as_mut().poll(cx));
+        let Some((value, end)) = self.ended.take() else {
+            unreachable!("a future is not polled after its end");
+        };
+        let lost = left.err().and_then(|lost| weigh(lost, end));
+        Poll::Ready((value, lost))
+    }
+}
+
+fn poll_under<T>(
+    lease: &Lease,
+    body: Pin<&mut dyn Future<Output = T>>,
+    cx: &mut Context<'_>,
+) -> Poll<T> {
+    let _under = Under::new(lease);
+    body.poll(cx)
+}
+
+/// Looks at a lease before every poll of its body, so that a process that was frozen past its
+/// deadline does not get to run one line more.
+struct Watch<'a> {
+    lease: &'a Lease,
     ticket: Option<usize>,
     /// The end of a call that may not run for as long as the lease that it has joined.
     own_end: Option<(Instant, Timer)>,
@@ -225,22 +337,30 @@ struct Guarded<'a, F> {
 
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<'a, F> Guarded<'a, F> {
-    fn new(lease: &'a Lease, body: Pin<&'a mut F>) -> Self {
+impl<'a> Watch<'a> {
+    fn new(lease: &'a Lease) -> Self {
         let own_end = lease.own_end();
         Self {
             lease,
-            body,
             ticket: None,
             own_end: own_end.map(|end| (end, Box::pin(lease.sleep_until(end)) as Timer)),
             winding_down: None,
         }
     }
-}
 
-impl<F> Guarded<'_, F> {
+    fn poll_body<T>(
+        &mut self,
+        body: Pin<&mut dyn Future<Output = T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        match self.poll_end(cx) {
+            Some(error) => Poll::Ready(Err(error)),
+            None => poll_under(self.lease, body, cx).map(Ok),
+        }
+    }
+
     /// The loss after which the body is not to be polled any more.
-    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<Error> {
         if self.winding_down.is_none() {
             let lost = self.lease.poll_lost(&mut self.ticket, cx.waker());
             let cause = lost.or_else(|| self.poll_own_end(cx))?;
@@ -249,11 +369,9 @@ impl<F> Guarded<'_, F> {
         }
         let (cause, end, timer) = self.winding_down.as_mut()?;
         let over = self.lease.now() >= *end || timer.as_mut().poll(cx).is_ready();
-        over.then_some(*cause)
+        over.then(|| self.lease.error(*cause))
     }
-}
 
-impl<F> Guarded<'_, F> {
     fn poll_own_end(&mut self, cx: &mut Context<'_>) -> Option<LossCause> {
         let (end, timer) = self.own_end.as_mut()?;
         if self.lease.now() < *end && timer.as_mut().poll(cx).is_pending() {
@@ -264,38 +382,11 @@ impl<F> Guarded<'_, F> {
     }
 }
 
-impl<F: Future> Future for Guarded<'_, F> {
-    type Output = Result<F::Output, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(cause) = self.poll_end(cx) {
-            return Poll::Ready(Err(self.lease.error(cause)));
-        }
-        let _under = Under::new(self.lease);
-        self.body.as_mut().poll(cx).map(Ok)
-    }
-}
-
-impl<F> Drop for Guarded<'_, F> {
+impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.lease.hand_in(ticket);
         }
-    }
-}
-
-/// Polls a body to its end, lease or not.
-struct ToTheEnd<'a, F> {
-    lease: &'a Lease,
-    body: Pin<&'a mut F>,
-}
-
-impl<F: Future> Future for ToTheEnd<'_, F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let _under = Under::new(self.lease);
-        self.body.as_mut().poll(cx)
     }
 }
 

@@ -91,10 +91,10 @@ pub mod __private {
     pub use std;
 
     pub use crate::answer::{
-        End, Verdict, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
-        down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
+        End, busy_error, busy_return, busy_skip, done_error, done_return, done_skip, down_error,
+        down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
     pub use crate::client::Settings as Options;
-    pub use crate::guarded::{Ending, Entered, Outcome, at_once, client, enter};
+    pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

@@ -10,7 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::fallback::Fallback;
 use super::settings::{Settings, WhenUnavailable};
-use super::take::{self, Ask};
+use super::take::{self, Ask, Rare};
 use super::{Client, Inner};
 use crate::ambient;
 use crate::clock::Clock;
@@ -37,8 +37,7 @@ impl Client {
         let outcome = self.ask(keys, settings, Nesting::Joins).await;
         let outcome = match (outcome, spare) {
             (Err(error @ Error::Unavailable { .. }), Some(keys)) if !self.is_shut_down() => {
-                // Boxed, as everything rare: the futures of all locked functions hold this one.
-                Box::pin(self.fall_back(keys, settings, error)).await
+                self.fall_back(keys, settings, error).await
             }
             (outcome, _) => outcome,
         };
@@ -87,7 +86,7 @@ impl Client {
         let lease = if around.is_empty() || nesting == Nesting::Asks {
             self.ask_store(ask).await
         } else {
-            Box::pin(self.ask_within(&around, ask, settings)).await
+            self.ask_within(&around, ask, settings).await
         };
         let lease = lease.map_err(|error| while_holding(error, &around))?;
         // It may have been shut down while the answer was on its way.
@@ -127,60 +126,64 @@ impl Client {
     async fn ask_store(&self, ask: Ask) -> Result<Lease, Error> {
         match self.0.fallbacks.local_if_any() {
             None => take::take(&self.0.keeper, ask).await,
-            Some(local) => Box::pin(self.ask_beside(local, ask)).await,
+            Some(local) => self.ask_beside(local, ask).await,
         }
     }
 
     /// What runs on a local lock since the store was away is not to meet what the store grants.
-    async fn ask_beside(&self, local: &Fallback, ask: Ask) -> Result<Lease, Error> {
-        let locks = ask.names.locks().to_vec();
-        local.wait_until_free(&self.0, &ask).await?;
-        let lease = take::take(&self.0.keeper, ask).await?;
-        if let Some(remaining) = local.held(&locks) {
-            return Err(self.0.busy_here(lease.key(), remaining));
-        }
-        Ok(lease)
+    fn ask_beside<'a>(&'a self, local: &'a Fallback, ask: Ask) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let locks = ask.names.locks().to_vec();
+            local.wait_until_free(&self.0, &ask).await?;
+            let lease = take::take(&self.0.keeper, ask).await?;
+            if let Some(remaining) = local.held(&locks) {
+                return Err(self.0.busy_here(lease.key(), remaining));
+            }
+            Ok(lease)
+        })
     }
 
     /// A call that needs keys which the calls around it hold joins them, instead of waiting for
     /// itself. Side by side under one call, such calls take turns.
-    async fn ask_within(
-        &self,
-        around: &[Lease],
+    fn ask_within<'a>(
+        &'a self,
+        around: &'a [Lease],
         mut ask: Ask,
-        settings: &Settings,
-    ) -> Result<Lease, Error> {
-        let terms = ask.terms;
-        let mut to_join: Vec<&Lease> = Vec::new();
-        let mut missing = Vec::new();
-        for lock in ask.names.locks() {
-            let covers = |lease: &&Lease| lease.covers(lock, settings.permits);
-            match around.iter().rev().find(covers) {
-                Some(lease) if to_join.iter().any(|known| known.is_same_grant(lease)) => {}
-                Some(lease) => to_join.push(lease),
-                None => missing.push(lock.clone()),
+        settings: &'a Settings,
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let terms = ask.terms;
+            let mut to_join: Vec<&Lease> = Vec::new();
+            let mut missing = Vec::new();
+            for lock in ask.names.locks() {
+                let covers = |lease: &&Lease| lease.covers(lock, settings.permits);
+                match around.iter().rev().find(covers) {
+                    Some(lease) if to_join.iter().any(|known| known.is_same_grant(lease)) => {}
+                    Some(lease) => to_join.push(lease),
+                    None => missing.push(lock.clone()),
+                }
             }
-        }
-        let Some(first) = to_join.first() else {
-            return self.ask_store(ask).await;
-        };
-        let clock = self.0.keeper.clock_of_caller();
-        let give_up = clock.now() + ask.wait;
-        let mut places = Vec::new();
-        for lease in &to_join {
-            let place = self.place_under(lease, clock, give_up).await?;
-            places.push(place);
-        }
-        if missing.is_empty() {
-            if let (Some(_), Some(since)) = (terms.once, first.done_since()) {
-                let key = ask.names.label().to_owned();
-                return Err(Error::Done { key, since });
+            let Some(first) = to_join.first() else {
+                return self.ask_store(ask).await;
+            };
+            let clock = self.0.keeper.clock_of_caller();
+            let give_up = clock.now() + ask.wait;
+            let mut places = Vec::new();
+            for lease in &to_join {
+                let place = self.place_under(lease, clock, give_up).await?;
+                places.push(place);
             }
-            return Ok(first.share().joined(terms, places));
-        }
-        ask.names = ask.names.only(|lock| missing.contains(lock));
-        ask.wait = give_up.saturating_duration_since(clock.now());
-        Ok(self.ask_store(ask).await?.joined(terms, places))
+            if missing.is_empty() {
+                if let (Some(_), Some(since)) = (terms.once, first.done_since()) {
+                    let key = ask.names.label().to_owned();
+                    return Err(Error::Done { key, since });
+                }
+                return Ok(first.share().joined(terms, places));
+            }
+            ask.names = ask.names.only(|lock| missing.contains(lock));
+            ask.wait = give_up.saturating_duration_since(clock.now());
+            Ok(self.ask_store(ask).await?.joined(terms, places))
+        })
     }
 
     async fn place_under(
@@ -201,30 +204,32 @@ impl Client {
     }
 
     /// `on_unavailable = run` and `local`.
-    async fn fall_back(
-        &self,
+    fn fall_back<'a>(
+        &'a self,
         keys: Keys,
-        settings: &Settings,
+        settings: &'a Settings,
         error: Error,
-    ) -> Result<Lease, Error> {
-        let inner = &self.0;
-        let ask = self.checked(keys, settings)?;
-        let lease = match settings.when_unavailable {
-            WhenUnavailable::Fail => return Err(error),
-            WhenUnavailable::Run => inner.fallbacks.none(inner).acquire(ask).await?,
-            WhenUnavailable::Local => {
-                let locks = ask.names.locks().to_vec();
-                let lease = inner.fallbacks.local(inner).acquire(ask).await?;
-                // A lease that the store granted before it went away counts as well.
-                if let Some(remaining) = inner.keeper.held(&locks) {
-                    return Err(inner.busy_here(lease.key(), remaining));
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let inner = &self.0;
+            let ask = self.checked(keys, settings)?;
+            let lease = match settings.when_unavailable {
+                WhenUnavailable::Fail => return Err(error),
+                WhenUnavailable::Run => inner.fallbacks.none(inner).acquire(ask).await?,
+                WhenUnavailable::Local => {
+                    let locks = ask.names.locks().to_vec();
+                    let lease = inner.fallbacks.local(inner).acquire(ask).await?;
+                    // A lease that the store granted before it went away counts as well.
+                    if let Some(remaining) = inner.keeper.held(&locks) {
+                        return Err(inner.busy_here(lease.key(), remaining));
+                    }
+                    lease
                 }
-                lease
-            }
-        };
-        inner.keeper.counters.unguarded.up();
-        tracing::warn!(%error, "{}", settings.when_unavailable.told());
-        Ok(lease)
+            };
+            inner.keeper.counters.unguarded.up();
+            tracing::warn!(%error, "{}", settings.when_unavailable.told());
+            Ok(lease)
+        })
     }
 
     fn is_shut_down(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::mem;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -35,6 +35,10 @@ const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
+/// What a call seldom comes to. The future of every locked function holds the rest of this module,
+/// and the crate it is in compiles that: this is boxed, and compiled here.
+pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -80,9 +84,8 @@ pub(super) async fn take(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error>
         Entry::Head(head) => head,
         Entry::Busy(busy) => return Err(caller.busy(&ask, busy)),
         Entry::Behind(ticket) => {
-            // Boxed, as everything rare: the futures of all locked functions hold this one.
             let place = Place { keeper, ticket };
-            match Box::pin(caller.stand(&ask, place)).await? {
+            match caller.stand(&ask, place).await? {
                 Turn::Head(head) => head,
                 Turn::Handed(head, from) => {
                     return Ok(caller.go_on(ask, head, &from));
@@ -111,50 +114,52 @@ enum Turn {
 
 impl Caller<'_> {
     /// Stands in line until it is this caller's turn.
-    async fn stand(&self, ask: &Ask, mut place: Place<'_>) -> Result<Turn, Error> {
-        if self.keeper.is_closed() {
-            return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
-        }
-        // The head may be kept from asking, by a runtime that is blocked: nobody is to be kept for
-        // longer than it would take to ask for itself.
-        let step = self.keeper.patience.max(PATIENCE);
-        let mut silent = None;
-        let mut told = None;
-        while told.is_none() && self.clock.now() < self.give_up {
-            let until = self.give_up.min(self.clock.now() + step / 2);
-            told = self.hear(&mut place, until).await;
-            let head = place.ticket.silent_head();
-            if told.is_none() && head.is_some() && head == silent {
-                break;
+    fn stand<'a>(&'a self, ask: &'a Ask, mut place: Place<'a>) -> Rare<'a, Turn> {
+        Box::pin(async move {
+            if self.keeper.is_closed() {
+                return Err(unavailable(ask, StoreError::refused(SHUT_DOWN)));
             }
-            silent = head;
-        }
-        if told.is_none() && self.clock.now() >= self.give_up {
-            if !ask.wait.is_zero()
-                && let Some(busy) = place.ticket.hurry()
-            {
-                return Err(self.busy(ask, busy));
-            }
-            told = self.hear(&mut place, self.clock.now() + step).await;
-        }
-        let news = told.or_else(|| place.ticket.unheard()).unwrap_or_else(|| {
-            let line = self.keeper.line_of(&ask.names);
-            News::Turn(self.keeper.queue.alone(line))
-        });
-        match news {
-            News::Turn(head) => Ok(Turn::Head(head)),
-            News::Handed(head, from) => {
-                let left = from.deadline().saturating_duration_since(self.clock.now());
-                if left >= from.ttl() / 3 && from.names.locks() == ask.names.locks() {
-                    return Ok(Turn::Handed(head, from));
+            // The head may be kept from asking, by a runtime that is blocked: nobody is to be kept for
+            // longer than it would take to ask for itself.
+            let step = self.keeper.patience.max(PATIENCE);
+            let mut silent = None;
+            let mut told = None;
+            while told.is_none() && self.clock.now() < self.give_up {
+                let until = self.give_up.min(self.clock.now() + step / 2);
+                told = self.hear(&mut place, until).await;
+                let head = place.ticket.silent_head();
+                if told.is_none() && head.is_some() && head == silent {
+                    break;
                 }
-                // Too late, or by chance in the line of another key.
-                self.keeper.give_back(Return::unclaimed(&from));
-                Ok(Turn::Head(head))
+                silent = head;
             }
-            News::Busy(busy) => Err(self.busy(ask, busy)),
-            News::Down(source) => Err(unavailable(ask, source)),
-        }
+            if told.is_none() && self.clock.now() >= self.give_up {
+                if !ask.wait.is_zero()
+                    && let Some(busy) = place.ticket.hurry()
+                {
+                    return Err(self.busy(ask, busy));
+                }
+                told = self.hear(&mut place, self.clock.now() + step).await;
+            }
+            let news = told.or_else(|| place.ticket.unheard()).unwrap_or_else(|| {
+                let line = self.keeper.line_of(&ask.names);
+                News::Turn(self.keeper.queue.alone(line))
+            });
+            match news {
+                News::Turn(head) => Ok(Turn::Head(head)),
+                News::Handed(head, from) => {
+                    let left = from.deadline().saturating_duration_since(self.clock.now());
+                    if left >= from.ttl() / 3 && from.names.locks() == ask.names.locks() {
+                        return Ok(Turn::Handed(head, from));
+                    }
+                    // Too late, or by chance in the line of another key.
+                    self.keeper.give_back(Return::unclaimed(&from));
+                    Ok(Turn::Head(head))
+                }
+                News::Busy(busy) => Err(self.busy(ask, busy)),
+                News::Down(source) => Err(unavailable(ask, source)),
+            }
+        })
     }
 
     /// What a caller in line is told before a moment.
@@ -207,93 +212,94 @@ impl Caller<'_> {
             keeper.queue.set_contended(head.line(), false);
             return Ok(asked.into_lease(self, head, index, sent, Granted::Alone));
         }
-        // Boxed, as everything rare: the futures of all locked functions hold this one.
-        Box::pin(self.ask_on(asked, head, answer, ear)).await
+        self.ask_on(asked, head, answer, ear).await
     }
 
     /// Goes on after a first answer that was no lease.
-    async fn ask_on(
-        &self,
-        mut asked: Asked<'_>,
+    fn ask_on<'a>(
+        &'a self,
+        mut asked: Asked<'a>,
         head: Head,
         mut answer: Result<Acquired, StoreError>,
-        mut ear: Option<Box<dyn Ear + '_>>,
-    ) -> Result<Lease, Error> {
-        let keeper = self.keeper;
-        let line = head.line();
-        let ttl = asked.ask.ttl();
-        let mut pause = FIRST_PAUSE;
-        let mut granted_after = Granted::Alone;
-        loop {
-            let now = self.clock.now();
-            let next = match answer {
-                Ok(Acquired::Granted { index, sent, .. }) => {
-                    if now < sent + relied_on(ttl) {
-                        keeper
-                            .queue
-                            .set_contended(line, granted_after == Granted::AmongOthers);
-                        return Ok(asked.into_lease(self, head, index, sent, granted_after));
+        mut ear: Option<Box<dyn Ear + 'a>>,
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let keeper = self.keeper;
+            let line = head.line();
+            let ttl = asked.ask.ttl();
+            let mut pause = FIRST_PAUSE;
+            let mut granted_after = Granted::Alone;
+            loop {
+                let now = self.clock.now();
+                let next = match answer {
+                    Ok(Acquired::Granted { index, sent, .. }) => {
+                        if now < sent + relied_on(ttl) {
+                            keeper
+                                .queue
+                                .set_contended(line, granted_after == Granted::AmongOthers);
+                            return Ok(asked.into_lease(self, head, index, sent, granted_after));
+                        }
+                        if now >= self.give_up {
+                            let late = "the grant came when its ttl was over";
+                            return Err(asked.unavailable(StoreError::refused(late)));
+                        }
+                        // The store recognises the owner and starts the ttl anew.
+                        now
                     }
-                    if now >= self.give_up {
-                        let late = "the grant came when its ttl was over";
-                        return Err(asked.unavailable(StoreError::refused(late)));
+                    Ok(Acquired::Busy {
+                        index,
+                        owner,
+                        remaining,
+                        place,
+                        ..
+                    }) => {
+                        granted_after = Granted::AmongOthers;
+                        keeper.queue.set_contended(line, true);
+                        let holder = owner::shown(&owner);
+                        head.busy(&Busy {
+                            holder: Some(holder.clone()),
+                            until: now + remaining,
+                        });
+                        if now >= self.give_up {
+                            return Err(Error::Busy {
+                                key: asked.key(index),
+                                holder,
+                                remaining,
+                            });
+                        }
+                        let look = next_look(now, place, remaining, &mut pause);
+                        look.min(self.give_up)
                     }
-                    // The store recognises the owner and starts the ttl anew.
-                    now
-                }
-                Ok(Acquired::Busy {
-                    index,
-                    owner,
-                    remaining,
-                    place,
-                    ..
-                }) => {
-                    granted_after = Granted::AmongOthers;
-                    keeper.queue.set_contended(line, true);
-                    let holder = owner::shown(&owner);
-                    head.busy(&Busy {
-                        holder: Some(holder.clone()),
-                        until: now + remaining,
-                    });
-                    if now >= self.give_up {
-                        return Err(Error::Busy {
+                    Ok(Acquired::Done { index, since, .. }) => {
+                        return Err(Error::Done {
                             key: asked.key(index),
-                            holder,
-                            remaining,
+                            since,
                         });
                     }
-                    let look = next_look(now, place, remaining, &mut pause);
-                    look.min(self.give_up)
+                    Ok(Acquired::Foreign { index, found }) => {
+                        return Err(Error::Foreign {
+                            key: asked.key(index),
+                            found,
+                        });
+                    }
+                    Err(source) => {
+                        head.down(&source);
+                        return Err(asked.unavailable(source));
+                    }
+                };
+                let granted = self.wait_until(next, ear.as_deref_mut()).await;
+                if keeper.is_closed() {
+                    return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
                 }
-                Ok(Acquired::Done { index, since, .. }) => {
-                    return Err(Error::Done {
-                        key: asked.key(index),
-                        since,
-                    });
+                if let Some((index, since)) = granted
+                    // What has run out by half is asked for anew.
+                    && self.clock.now() < since + relied_on(ttl) / 2
+                {
+                    return Ok(asked.into_lease(self, head, index, since, granted_after));
                 }
-                Ok(Acquired::Foreign { index, found }) => {
-                    return Err(Error::Foreign {
-                        key: asked.key(index),
-                        found,
-                    });
-                }
-                Err(source) => {
-                    head.down(&source);
-                    return Err(asked.unavailable(source));
-                }
-            };
-            let granted = self.wait_until(next, ear.as_deref_mut()).await;
-            if keeper.is_closed() {
-                return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
+                answer = asked.once(Try::Again, self.left()).await;
             }
-            if let Some((index, since)) = granted
-                // What has run out by half is asked for anew.
-                && self.clock.now() < since + relied_on(ttl) / 2
-            {
-                return Ok(asked.into_lease(self, head, index, since, granted_after));
-            }
-            answer = asked.once(Try::Again, self.left()).await;
-        }
+        })
     }
 
     /// For how long it may wait yet.
