@@ -28,7 +28,7 @@ async fn stands(locks: &Client, wait: Duration) -> Call {
 /// Who is handed the key may be polled late or never: nobody else waits for that without a bound.
 #[tokio::test]
 async fn a_caller_behind_one_that_is_not_polled_is_answered_within_its_bound() {
-    let (_server, locks) = pair().await;
+    let (server, locks) = pair().await;
     for patience in [Duration::ZERO, SECOND / 5] {
         let lease = locks.lock("sync:42").acquire().await.unwrap();
         let unpolled = stands(&locks, PATIENT).await;
@@ -41,7 +41,7 @@ async fn a_caller_behind_one_that_is_not_polled_is_answered_within_its_bound() {
         println!("{patience:?}: {answer:?} after {:?}", start.elapsed());
         assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
         drop(unpolled);
-        wait::until("the key is free", || _server.size() == 0).await;
+        wait::until("the key is free", || server.size() == 0).await;
     }
 }
 
