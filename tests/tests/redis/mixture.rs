@@ -172,3 +172,66 @@ fn callers_of_every_kind_get_on_in_memory() {
         .collect();
     run(&clients, Duration::from_secs(4));
 }
+
+/// Whatever they are doing in that moment: once a client was shut down, it has nothing and wants
+/// nothing.
+#[test]
+fn a_client_that_is_shut_down_among_callers_of_every_kind_leaves_nothing() {
+    let mut random = Random::announced("shut down");
+    let server = Server::start();
+    let runtimes = runtimes();
+    let [current, multi] = &runtimes;
+    for round in 0..30 {
+        let locks = multi.block_on(client(&server));
+        let uses: Arc<Uses> = Arc::default();
+        let mut callers = Vec::new();
+        for caller in 0..12 {
+            let (locks, uses) = (locks.clone(), Arc::clone(&uses));
+            let mut random = Random::new(random.number());
+            callers.push(
+                runtimes[caller % 2]
+                    .spawn(async move { while taken(&locks, &uses, &mut random).await {} }),
+            );
+        }
+        current.block_on(async {
+            tokio::time::sleep(random.millis(1, 80)).await;
+            let start = Instant::now();
+            locks.shutdown().await;
+            assert!(start.elapsed() < 4 * LOOK, "{:?}", start.elapsed());
+            let mut left = server.keys();
+            left.retain(|key| !key.starts_with("lock:token:"));
+            assert!(left.is_empty(), "in round {round}: {left:?}");
+            for caller in callers {
+                caller.await.unwrap();
+            }
+        });
+    }
+}
+
+/// One call on a client that may be shut down; whether it still was not.
+async fn taken(locks: &Client, uses: &Uses, random: &mut Random) -> bool {
+    let (key, permits) = (random.below(2), 1 + u32::try_from(random.below(2)).unwrap());
+    let request = match random.below(3) {
+        0 => locks.lock_all(["a", "b"]),
+        1 => locks.lock("slots").permits(permits),
+        _ => locks.lock(format!("k:{key}")),
+    };
+    let patience = if random.below(4) == 0 {
+        Duration::ZERO
+    } else {
+        PATIENT
+    };
+    let time = random.millis(0, 60);
+    let acquire = tokio::time::timeout(time, request.wait(patience).acquire());
+    match acquire.await {
+        Ok(Ok(lease)) => {
+            uses.begin(&[lease.owner().to_owned()]);
+            tokio::time::sleep(random.millis(0, 4)).await;
+            uses.end(&[lease.owner().to_owned()]);
+            true
+        }
+        Ok(Err(Error::Unavailable { .. })) => false,
+        Ok(Err(Error::Busy { .. })) | Err(_) => true,
+        Ok(Err(error)) => panic!("{error}"),
+    }
+}
