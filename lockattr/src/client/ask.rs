@@ -83,10 +83,12 @@ impl Client {
                 .filter(|lease| lease.is_of(keeper) || self.0.fallbacks.has(lease))
                 .collect()
         };
-        let lease = if around.is_empty() || nesting == Nesting::Asks {
-            self.ask_store(ask).await
-        } else {
+        let lease = if nesting == Nesting::Joins && !around.is_empty() {
             self.ask_within(&around, ask, settings).await
+        } else if let Some(local) = self.0.fallbacks.local_if_any() {
+            self.ask_beside(local, ask).await
+        } else {
+            take::take(&self.0.keeper, ask).await
         };
         let lease = lease.map_err(|error| while_holding(error, &around))?;
         // It may have been shut down while the answer was on its way.

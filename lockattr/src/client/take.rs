@@ -71,29 +71,53 @@ impl Ask {
 /// Takes the key, waiting for it where the call allows that.
 ///
 /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
-pub(super) async fn take(keeper: &Arc<Keeper>, ask: Ask) -> Result<Lease, Error> {
-    let clock = keeper.clock_of_caller();
-    let give_up = clock.now() + ask.wait;
-    let caller = Caller {
-        keeper,
-        clock,
-        give_up,
-        _open: keeper.ask(),
-    };
-    let head = match keeper.enter(keeper.line_of(&ask.names), ask.wish()) {
-        Entry::Head(head) => head,
-        Entry::Busy(busy) => return Err(caller.busy(&ask, busy)),
-        Entry::Behind(ticket) => {
-            let place = Place { keeper, ticket };
-            match caller.stand(&ask, place).await? {
-                Turn::Head(head) => head,
-                Turn::Handed(head, from) => {
-                    return Ok(caller.go_on(ask, head, &from));
+pub(super) fn take(
+    keeper: &Arc<Keeper>,
+    ask: Ask,
+) -> impl Future<Output = Result<Lease, Error>> + Send {
+    // Here, so that the future has but one copy of it.
+    let mut asked = Asked::new(keeper, ask);
+    async move {
+        let clock = keeper.clock_of_caller();
+        let give_up = clock.now() + asked.ask.wait;
+        let caller = Caller {
+            keeper,
+            clock,
+            give_up,
+            _open: keeper.ask(),
+        };
+        let line = keeper.line_of(&asked.ask.names);
+        let head = match keeper.enter(line, asked.ask.wish()) {
+            Entry::Head(head) => head,
+            Entry::Busy(busy) => return Err(caller.busy(&asked.ask, busy)),
+            Entry::Behind(ticket) => {
+                let place = Place { keeper, ticket };
+                match caller.stand(&asked.ask, place).await? {
+                    Turn::Head(head) => head,
+                    Turn::Handed(head, from) => {
+                        return Ok(caller.go_on(&mut asked, head, &from));
+                    }
                 }
             }
+        };
+        asked.owner = asked.ask.origin.new_owner();
+        let waiter = (!asked.ask.wait.is_zero()).then(|| asked.owner.clone());
+        // Before it is asked, so that no news is missed.
+        let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
+        let try_ = if keeper.queue.is_contended(line) {
+            Try::Again
+        } else {
+            Try::First
+        };
+        let answer = asked.once(try_, caller.left()).await;
+        if let Ok(Acquired::Granted { index, sent, .. }) = answer
+            && caller.clock.now() < sent + relied_on(asked.ask.ttl())
+        {
+            keeper.queue.set_contended(line, false);
+            return Ok(asked.into_lease(&caller, head, index, sent, Granted::Alone));
         }
-    };
-    caller.ask_store(ask, head).await
+        caller.ask_on(asked, head, answer, ear).await
+    }
 }
 
 /// One call on its way to its lease.
@@ -174,7 +198,8 @@ impl Caller<'_> {
     }
 
     /// Goes on with the lease of the caller before, on terms of its own.
-    fn go_on(&self, ask: Ask, head: Head, from: &Hold) -> Lease {
+    fn go_on(&self, asked: &mut Asked<'_>, head: Head, from: &Hold) -> Lease {
+        let ask = &mut asked.ask;
         let hold = self.keeper.hold(Grant {
             index: from.index(),
             owner: from.owner.to_string(),
@@ -186,33 +211,10 @@ impl Caller<'_> {
                 ..ask.terms
             },
             in_doubt: false,
-            names: ask.names,
+            names: mem::take(&mut ask.names),
         });
         head.granted(&hold, Granted::Handed);
         Lease::new(hold, Arc::clone(self.keeper))
-    }
-
-    /// Asks the store, and waits while the key is busy.
-    async fn ask_store(&self, ask: Ask, head: Head) -> Result<Lease, Error> {
-        let keeper = self.keeper;
-        let owner = ask.origin.new_owner();
-        let waiter = (!ask.wait.is_zero()).then(|| owner.clone());
-        // Before it is asked, so that no news is missed.
-        let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
-        let mut asked = Asked::new(keeper, ask, owner);
-        let try_ = if keeper.queue.is_contended(head.line()) {
-            Try::Again
-        } else {
-            Try::First
-        };
-        let answer = asked.once(try_, self.left()).await;
-        if let Ok(Acquired::Granted { index, sent, .. }) = answer
-            && self.clock.now() < sent + relied_on(asked.ask.ttl())
-        {
-            keeper.queue.set_contended(head.line(), false);
-            return Ok(asked.into_lease(self, head, index, sent, Granted::Alone));
-        }
-        self.ask_on(asked, head, answer, ear).await
     }
 
     /// Goes on after a first answer that was no lease.
@@ -402,6 +404,7 @@ impl Drop for Place<'_> {
 struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
     ask: Ask,
+    /// Empty before the store is asked.
     owner: String,
     fate: Fate,
 }
@@ -420,11 +423,11 @@ enum Fate {
 }
 
 impl<'a> Asked<'a> {
-    fn new(keeper: &'a Arc<Keeper>, ask: Ask, owner: String) -> Self {
+    fn new(keeper: &'a Arc<Keeper>, ask: Ask) -> Self {
         Self {
             keeper,
             ask,
-            owner,
+            owner: String::new(),
             fate: Fate::Clear,
         }
     }
