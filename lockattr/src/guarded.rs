@@ -42,23 +42,27 @@ pub fn enter<K: Into<Keys>>(
     enter_keys(client, key.map(K::into), settings)
 }
 
-async fn enter_keys(
+/// An `async fn` would have room for its arguments twice, here and below.
+fn enter_keys(
     client: Option<Client>,
     keys: Result<Keys, KeyError>,
     settings: Settings,
-) -> Entered {
-    let client = match client.map_or_else(Client::current, Ok) {
-        Ok(client) => client,
-        Err(error) => return Entered::Down(error),
-    };
-    match client.enter(keys.map_err(Error::Key), &settings).await {
-        Ok(lease) => {
-            lease.guard();
-            Entered::Held(lease)
+) -> impl Future<Output = Entered> + Send {
+    let client = client.map_or_else(Client::current, Ok);
+    async move {
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => return Entered::Down(error),
+        };
+        match client.enter(keys.map_err(Error::Key), &settings).await {
+            Ok(lease) => {
+                lease.guard();
+                Entered::Held(lease)
+            }
+            Err(error @ Error::Busy { .. }) => Entered::Busy(error),
+            Err(error @ Error::Done { .. }) => Entered::Done(error),
+            Err(error) => Entered::Down(error),
         }
-        Err(error @ Error::Busy { .. }) => Entered::Busy(error),
-        Err(error @ Error::Done { .. }) => Entered::Done(error),
-        Err(error) => Entered::Down(error),
     }
 }
 
@@ -182,7 +186,7 @@ impl<L: Future<Output = Result<(), Error>>> Leaving for L {}
 /// Gives the lease of a body back, once it is polled.
 ///
 /// Made before the body runs, and kept beside it, so that what waits for both can be moved.
-#[must_use]
+#[must_use = "a lease that is dropped is given back in the background"]
 pub fn leave(lease: &Lease) -> impl Leaving + Send {
     lease.give_back()
 }
