@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::hold::Hold;
 
 /// How often in a row a lease goes from caller to caller without the store.
-const IN_A_ROW: u32 = 7;
+const IN_A_ROW: u32 = 4;
 
 /// The same where other processes are known to want the key.
 const IN_A_ROW_AMONG_OTHERS: u32 = 2;

@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
 
 /// How often a lease goes from one caller to the next before the store is asked again.
-const IN_A_ROW: usize = 7;
+const IN_A_ROW: usize = 4;
 
 /// Commands of one grant, however many callers it serves: one to take the key, one to give it back.
 const A_GRANT: usize = 2;
