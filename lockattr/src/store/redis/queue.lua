@@ -75,12 +75,14 @@ end
 
 -- Takes one that waits no more out of a queue. Answers whether it stood there.
 local function leave(lock, queue, entry)
-  local place = redis.call('ZRANK', queue, entry)
-  if place then
-    redis.call('ZREM', queue, entry)
+  -- An error, where something else is in the queue's place.
+  local place = redis.pcall('ZRANK', queue, entry)
+  if type(place) ~= 'number' then
+    return false
   end
+  redis.call('ZREM', queue, entry)
   if place == 0 then
     tell_first(queue, redis.call('PTTL', lock))
   end
-  return place and true
+  return true
 end
