@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 
-use crate::engine::Engine;
+use crate::engine::{Elapsed, Engine};
 
 /// The clock that a store's leases are measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,21 @@ impl Clock {
         match self {
             Self::Real => engine.sleep_until(at).await,
             Self::Tokio => tokio::time::sleep_until(at.into()).await,
+        }
+    }
+
+    /// Polls `work` until it is done or, in this time, `at` has come.
+    pub(crate) async fn until<F: Future>(
+        self,
+        engine: &Engine,
+        at: Instant,
+        work: F,
+    ) -> Result<F::Output, Elapsed> {
+        match self {
+            Self::Real => engine.until(at, work).await,
+            Self::Tokio => tokio::time::timeout_at(at.into(), work)
+                .await
+                .map_err(|_| Elapsed),
         }
     }
 }

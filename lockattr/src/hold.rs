@@ -708,3 +708,36 @@ impl Drop for Waiting<'_> {
         }
     }
 }
+
+#[cfg(test)]
+impl Hold {
+    /// A renewed lease of nothing in particular.
+    pub(crate) fn sample(
+        sent: Instant,
+        ttl: Duration,
+        tell: impl Fn(&Self) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let grant = Grant {
+            names: Names::default(),
+            index: 0,
+            owner: String::new(),
+            clock: Clock::Real,
+            granted: sent,
+            sent,
+            terms: Terms {
+                ttl,
+                renew: true,
+                min_hold: Duration::ZERO,
+                max_hold: None,
+                once: None,
+                grace: Duration::ZERO,
+            },
+            in_doubt: false,
+        };
+        let losses = Losses {
+            counters: Arc::default(),
+            tell: Box::new(tell),
+        };
+        Arc::new(Self::new(grant, Arc::new(losses)))
+    }
+}

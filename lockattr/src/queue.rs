@@ -225,35 +225,41 @@ impl Queue {
     /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
     /// else has to give it back.
     pub(crate) fn hand_over(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) -> bool {
+        let back = |crowd: &mut Crowd| {
+            crowd.asked = false;
+            crowd.held.push(Arc::clone(hold));
+        };
+        self.offer(key, hold, |crowd| crowd.take_heir(hold), back)
+    }
+
+    /// Offers a lease to one after the other of those that are chosen, until one is there to take it;
+    /// of each that is not, the choice is undone.
+    fn offer(
+        self: &Arc<Self>,
+        key: LineId,
+        hold: &Arc<Hold>,
+        choose: impl Fn(&mut Crowd) -> Option<oneshot::Sender<News>>,
+        undo: impl Fn(&mut Crowd),
+    ) -> bool {
         loop {
-            let tell = {
+            let chosen = {
                 let mut lines = self.lines();
-                let Some(crowd) = lines.crowds.get_mut(&key) else {
-                    return false;
-                };
                 if self.is_closed() {
                     return false;
                 }
-                let Some(tell) = crowd.take_heir(hold) else {
-                    return false;
-                };
-                tell
+                lines.crowds.get_mut(&key).and_then(&choose)
+            };
+            let Some(tell) = chosen else {
+                return false;
             };
             let news = News::Handed(self.head(key), Arc::clone(hold));
             let Err(News::Handed(head, _)) = tell.send(news) else {
                 return true;
             };
-            // It had gone away: the lease stands as before, and the next one is asked.
             head.disarm();
-            self.take_back(key, hold);
-        }
-    }
-
-    /// A lease that was to be handed over stands as before.
-    fn take_back(&self, key: LineId, hold: &Arc<Hold>) {
-        if let Some(crowd) = self.lines().crowds.get_mut(&key) {
-            crowd.asked = false;
-            crowd.held.push(Arc::clone(hold));
+            if let Some(crowd) = self.lines().crowds.get_mut(&key) {
+                undo(crowd);
+            }
         }
     }
 
@@ -544,22 +550,10 @@ impl Head {
     /// Lets the next of the line have a lease that this caller was handed and does not take, and
     /// be the head. Where nobody does, the lease has to be given back while this is the head.
     pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
-        loop {
-            let heir = match self.queue.lines().crowds.get_mut(&self.key) {
-                Some(crowd) => crowd.heir(hold.ttl()),
-                None => None,
-            };
-            let Some(tell) = heir.filter(|_| !self.queue.is_closed()) else {
-                return false;
-            };
-            let news = News::Handed(self.queue.head(self.key), Arc::clone(hold));
-            let Err(News::Handed(head, _)) = tell.send(news) else {
-                self.armed = false;
-                return true;
-            };
-            // It had gone away as well.
-            head.disarm();
-        }
+        let heir = |crowd: &mut Crowd| crowd.heir(hold.ttl());
+        let passed = self.queue.offer(self.key, hold, heir, |_| {});
+        self.armed &= !passed;
+        passed
     }
 
     /// It was never taken: whoever made it sees to the line.

@@ -1,9 +1,6 @@
 //! Asking for a call's keys: in the store, from the calls around it, or in its stead.
 
 use std::fmt::Write;
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedMutexGuard;
@@ -14,6 +11,7 @@ use super::take::{self, Ask, Rare};
 use super::{Client, Inner};
 use crate::ambient;
 use crate::clock::Clock;
+use crate::engine::Elapsed;
 use crate::error::{Error, StoreError};
 use crate::hold::Names;
 use crate::keeper::SHUT_DOWN;
@@ -194,15 +192,9 @@ impl Client {
         clock: Clock,
         give_up: Instant,
     ) -> Result<OwnedMutexGuard<()>, Error> {
-        let mut place = pin!(lease.place_under());
-        let mut over = pin!(clock.sleep_until(&self.0.keeper.engine, give_up));
-        let place = poll_fn(|cx| match place.as_mut().poll(cx) {
-            Poll::Ready(place) => Poll::Ready(Some(place)),
-            Poll::Pending => over.as_mut().poll(cx).map(|()| None),
-        });
-        place
-            .await
-            .ok_or_else(|| self.0.busy_here(lease.key(), lease.remaining()))
+        let engine = &self.0.keeper.engine;
+        let place = clock.until(engine, give_up, lease.place_under()).await;
+        place.map_err(|Elapsed| self.0.busy_here(lease.key(), lease.remaining()))
     }
 
     /// `on_unavailable = run` and `local`.

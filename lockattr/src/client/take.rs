@@ -151,11 +151,13 @@ impl Caller<'_> {
             while told.is_none() && self.clock.now() < self.give_up {
                 let until = self.give_up.min(self.clock.now() + step / 2);
                 told = self.hear(&mut place, until).await;
-                let head = place.ticket.silent_head();
-                if told.is_none() && head.is_some() && head == silent {
-                    break;
+                if told.is_none() {
+                    let head = place.ticket.silent_head();
+                    if head.is_some() && head == silent {
+                        break;
+                    }
+                    silent = head;
                 }
-                silent = head;
             }
             if told.is_none() && self.clock.now() >= self.give_up {
                 if !ask.wait.is_zero()
@@ -188,13 +190,11 @@ impl Caller<'_> {
 
     /// What a caller in line is told before a moment.
     async fn hear(&self, place: &mut Place<'_>, until: Instant) -> Option<News> {
-        let mut over = pin!(self.sleep_until(until));
-        let mut news = pin!(place.ticket.news());
-        poll_fn(|cx| match news.as_mut().poll(cx) {
-            Poll::Ready(news) => Poll::Ready(Some(news)),
-            Poll::Pending => over.as_mut().poll(cx).map(|()| None),
-        })
-        .await
+        let engine = &self.keeper.engine;
+        self.clock
+            .until(engine, until, place.ticket.news())
+            .await
+            .ok()
     }
 
     /// Goes on with the lease of the caller before, on terms of its own.

@@ -406,34 +406,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::hold::{Grant, Losses, Names, Terms};
 
     const TTL: Duration = Duration::from_secs(30);
 
     fn hold(sent: Instant) -> Arc<Hold> {
-        let grant = Grant {
-            names: Names::default(),
-            index: 0,
-            owner: String::new(),
-            clock: Clock::Real,
-            granted: sent,
-            sent,
-            terms: Terms {
-                ttl: TTL,
-                renew: true,
-                min_hold: Duration::ZERO,
-                max_hold: None,
-                once: None,
-                grace: Duration::ZERO,
-            },
-            in_doubt: false,
-        };
-        let losses = Losses {
-            counters: Arc::default(),
-            tell: Box::new(|_| {}),
-        };
-        Arc::new(Hold::new(grant, Arc::new(losses)))
+        Hold::sample(sent, TTL, |_| {})
     }
 
     /// Each lease's first look, as the keeper has it.

@@ -73,7 +73,7 @@ pub(crate) enum Doubt {
     Dropped,
     /// The request may still be carried out at any time.
     Unanswered,
-    /// It stood in the store's queue, and may have been given the key since.
+    /// It stood in a queue, the store's or the client's, and may have been given the key since.
     Queued,
 }
 

@@ -6,9 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use super::*;
-use crate::clock::Clock;
 use crate::error::LossCause;
-use crate::hold::{Grant, Losses, Names, Terms};
 
 const LINES: u64 = 2;
 const TTLS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
@@ -54,28 +52,7 @@ fn hold(queue: &Arc<Queue>, key: LineId, ttl: Duration) -> Arc<Hold> {
             queue.turn(key);
         }
     };
-    let grant = Grant {
-        names: Names::default(),
-        index: 0,
-        owner: String::new(),
-        clock: Clock::Real,
-        granted: now,
-        sent: now,
-        terms: Terms {
-            ttl,
-            renew: true,
-            min_hold: Duration::ZERO,
-            max_hold: None,
-            once: None,
-            grace: Duration::ZERO,
-        },
-        in_doubt: false,
-    };
-    let losses = Losses {
-        counters: Arc::default(),
-        tell: Box::new(tell),
-    };
-    Arc::new(Hold::new(grant, Arc::new(losses)))
+    Hold::sample(now, ttl, tell)
 }
 
 fn elsewhere() -> Busy {
