@@ -53,13 +53,18 @@ pub struct Verdict {
 impl Verdict {
     /// Panics with everything that was against the rules.
     pub fn assert_clean(&self) {
-        assert!(
-            self.violations.is_empty(),
-            "{} violations:\n{}",
-            self.violations.len(),
-            self.violations.join("\n")
-        );
+        assert_none(&self.violations);
     }
+}
+
+/// Panics with everything that was against the rules.
+fn assert_none(violations: &[String]) {
+    assert!(
+        violations.is_empty(),
+        "{} violations:\n{}",
+        violations.len(),
+        violations.join("\n")
+    );
 }
 
 /// One call as the record tells it.

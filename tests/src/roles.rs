@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, io, thread};
 
 use lockattr::{Client, Error, distributed_lock};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::record::{self, Event, Pen};
@@ -160,15 +161,7 @@ async fn chaos(seed: u64, keys: u64, ttl: Duration, orders: &Receiver<String>) {
             })
         })
         .collect();
-    // The reading thread of `orders` wakes nobody here; look now and then.
-    while orders.try_recv().is_err() {
-        sleep(Duration::from_millis(20)).await;
-    }
-    STOP.store(true, Ordering::Relaxed);
-    for task in tasks {
-        task.await.expect("no panic");
-    }
-    say("finished", &"");
+    until_told(orders, &STOP, tasks).await;
 }
 
 /// Tasks that come back at once, from the word to go until the word to stop.
@@ -197,10 +190,16 @@ async fn turns(
             })
         })
         .collect();
+    until_told(orders, &STOP, tasks).await;
+}
+
+/// Lets the tasks go on until the word to stop.
+async fn until_told(orders: &Receiver<String>, stop: &AtomicBool, tasks: Vec<JoinHandle<()>>) {
+    // The reading thread of `orders` wakes nobody here; look now and then.
     while orders.try_recv().is_err() {
         sleep(Duration::from_millis(20)).await;
     }
-    STOP.store(true, Ordering::Relaxed);
+    stop.store(true, Ordering::Relaxed);
     for task in tasks {
         task.await.expect("no panic");
     }

@@ -34,12 +34,7 @@ pub struct Use {
 impl Use {
     /// Panics with everything that was against the rules.
     pub fn assert_clean(&self) {
-        assert!(
-            self.violations.is_empty(),
-            "{} violations:\n{}",
-            self.violations.len(),
-            self.violations.join("\n")
-        );
+        super::assert_none(&self.violations);
     }
 }
 

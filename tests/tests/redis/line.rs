@@ -1,12 +1,10 @@
 //! The line of one client: callers of one key in one process.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, Lease};
+use lockattr::{Client, Error};
 use tests::proxy::Proxy;
 use tests::record::Record;
 use tests::referee::turns::turns;
@@ -16,7 +14,7 @@ use tests::server::Server;
 use tests::turn::{Scribe, Terms};
 use tests::wait;
 
-use crate::support::{SLACK, client, nap, pair, polled};
+use crate::support::{Call, SLACK, client, nap, pair, polled, stands, told_of_the_end};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -26,15 +24,6 @@ const IN_A_ROW: usize = 4;
 
 /// Commands of one grant, however many callers it serves: one to take the key, one to give it back.
 const A_GRANT: usize = 2;
-
-type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
-
-/// A caller that stands in its client's line when this returns.
-async fn stands(locks: &Client, wait: Duration) -> Call {
-    let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
-    assert!(polled(call.as_mut(), 1).await.is_none());
-    call
-}
 
 #[tokio::test]
 async fn callers_are_served_in_the_order_in_which_they_came() {
@@ -487,12 +476,7 @@ async fn shutting_down_ends_the_line_of_a_key_that_this_process_holds() {
     let start = Instant::now();
     locks.shutdown().await;
     for call in calls {
-        match call.await.unwrap() {
-            Err(Error::Unavailable { source, .. }) => {
-                assert_eq!(source.to_string(), "the client was shut down");
-            }
-            told => panic!("{told:?}"),
-        }
+        told_of_the_end(call.await.unwrap());
     }
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
     assert_eq!(server.size(), 0);

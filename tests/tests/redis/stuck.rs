@@ -1,29 +1,18 @@
 //! Turns that must not be lost where somebody before in the line does not get on, or is gone.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, Lease};
+use lockattr::{Client, Error};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{BOUND, LOOK, SLACK, client, nap, pair, polled, runtimes};
+use crate::support::{BOUND, LOOK, SLACK, client, nap, pair, polled, runtimes, stands};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
-
-type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
-
-/// A caller that stands in its client's line when this returns.
-async fn stands(locks: &Client, wait: Duration) -> Call {
-    let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
-    assert!(polled(call.as_mut(), 1).await.is_none());
-    call
-}
 
 /// Who is handed the key may be polled late or never: nobody else waits for that without a bound.
 #[tokio::test]

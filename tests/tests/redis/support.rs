@@ -1,5 +1,6 @@
 //! What most of these tests begin with.
 
+use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, distributed_lock};
+use lockattr::{Client, Error, Lease, distributed_lock};
 use tests::server::Server;
 use tests::wait;
 use tokio::runtime::Runtime;
@@ -181,5 +182,25 @@ pub(crate) fn by_hand<F: Future>(future: F) -> F::Output {
             Poll::Ready(output) => return output,
             Poll::Pending => thread::park(),
         }
+    }
+}
+
+/// A call on its way.
+pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
+
+/// A caller that stands in its client's line when this returns.
+pub(crate) async fn stands(locks: &Client, wait: Duration) -> Call {
+    let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
+    assert!(polled(call.as_mut(), 1).await.is_none());
+    call
+}
+
+/// A caller of a client that was shut down is told just that.
+pub(crate) fn told_of_the_end<T: Debug>(answer: Result<T, Error>) {
+    match answer {
+        Err(Error::Unavailable { source, .. }) => {
+            assert_eq!(source.to_string(), "the client was shut down");
+        }
+        told => panic!("{told:?}"),
     }
 }

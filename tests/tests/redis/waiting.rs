@@ -18,7 +18,7 @@ use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
 
-use crate::support::{Callers, LOOK, SLACK, client, nap, pair};
+use crate::support::{Callers, LOOK, SLACK, client, nap, pair, told_of_the_end};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -291,12 +291,7 @@ async fn shutting_down_ends_all_waits_at_once_and_leaves_nothing() {
     let start = Instant::now();
     other.shutdown().await;
     for call in calls {
-        match call.await.unwrap() {
-            Err(Error::Unavailable { source, .. }) => {
-                assert_eq!(source.to_string(), "the client was shut down");
-            }
-            told => panic!("{told:?}"),
-        }
+        told_of_the_end(call.await.unwrap());
     }
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
     assert_eq!(server.keys(), ["lock:sync:42", "lock:sync:43"]);

@@ -134,23 +134,49 @@ impl Crowd {
     }
 }
 
+fn short_turns(ttl: Duration) -> Terms {
+    Terms {
+        ttl,
+        length: Duration::from_millis(3),
+        ..Terms::of("42")
+    }
+}
+
+/// How long something is done again and again, and the milliseconds between which its pauses are.
+struct Often {
+    length: Duration,
+    pauses: (u64, u64),
+}
+
+impl Often {
+    async fn disturb(self, what: &str, mut disturb: impl FnMut(&mut Random)) {
+        let mut random = Random::announced(what);
+        let start = Instant::now();
+        while start.elapsed() < self.length {
+            let (shortest, longest) = self.pauses;
+            tokio::time::sleep(random.millis(shortest, longest)).await;
+            disturb(&mut random);
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
     let terms = Terms {
-        ttl,
-        length: Duration::from_millis(3),
         fenced: true,
-        ..Terms::of("42")
+        ..short_turns(ttl)
     };
     let crowd = Crowd::of(20, &server, &terms).await;
-    let mut random = Random::announced("killed subscriptions");
-    let start = Instant::now();
-    while start.elapsed() < 3 * SECOND {
-        tokio::time::sleep(random.millis(5, 200)).await;
+    let often = Often {
+        length: 3 * SECOND,
+        pauses: (5, 200),
+    };
+    let kill = |_: &mut Random| {
         let _: usize = server.ask("CLIENT KILL TYPE pubsub");
-    }
+    };
+    often.disturb("killed subscriptions", kill).await;
     crowd.judged(ttl, LOOK + SLACK).await;
     wait::until("nothing is left but tokens", || {
         server
@@ -165,21 +191,18 @@ async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
 async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
-    let terms = Terms {
-        ttl,
-        length: Duration::from_millis(3),
-        ..Terms::of("42")
+    let crowd = Crowd::of(20, &server, &short_turns(ttl)).await;
+    let often = Often {
+        length: 2 * SECOND,
+        pauses: (50, 400),
     };
-    let crowd = Crowd::of(20, &server, &terms).await;
-    let mut random = Random::announced("killed connections");
-    let start = Instant::now();
-    while start.elapsed() < 2 * SECOND {
-        tokio::time::sleep(random.millis(50, 400)).await;
+    let kill = |random: &mut Random| {
         server.drop_clients();
         if random.below(2) == 0 {
             let _: usize = server.ask("CLIENT KILL TYPE pubsub");
         }
-    }
+    };
+    often.disturb("killed connections", kill).await;
     crowd.judged(ttl, LOOK + SLACK).await;
     wait::within("nothing is left", ttl + SLACK, || server.size() == 0).await;
 }
@@ -188,19 +211,16 @@ async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
 async fn twenty_clients_whose_line_is_deleted_all_the_time_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
-    let terms = Terms {
-        ttl,
-        length: Duration::from_millis(3),
-        ..Terms::of("42")
+    let crowd = Crowd::of(20, &server, &short_turns(ttl)).await;
+    let often = Often {
+        length: 2 * SECOND,
+        pauses: (5, 400),
     };
-    let crowd = Crowd::of(20, &server, &terms).await;
-    let mut random = Random::announced("a deleted line");
-    let start = Instant::now();
-    while start.elapsed() < 2 * SECOND {
-        tokio::time::sleep(random.millis(5, 400)).await;
+    let delete = |_: &mut Random| {
         crowd.scribe.fault("-", "the line is deleted");
         let _: usize = server.ask("DEL lock:wait:{lock:turns:42}");
-    }
+    };
+    often.disturb("a deleted line", delete).await;
     // At the end nobody comes back, and each has to look for itself.
     crowd.judged(ttl, LOOK + 20 * LATER + SLACK).await;
     wait::within("nothing is left", SLACK, || server.size() == 0).await;
