@@ -1,10 +1,13 @@
-//! What the commands on one connection have in common.
+//! A connection that stands, and what the commands on it have in common.
 //!
-//! The future of a command is larger than what an allocator keeps at hand, and every command needs
-//! one for the length of a round trip; those that are done are used again.
+//! The future of a command is larger than what an allocator keeps at hand, and holds a handle of the
+//! connection; every command needs one for the length of a round trip, and those that are done are
+//! used again.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
@@ -13,16 +16,34 @@ use tokio_util::sync::ReusableBoxFuture;
 /// As many are kept for later, so that a burst does not cost its memory for ever.
 const KEPT: usize = 1024;
 
-pub(super) type Sent = ReusableBoxFuture<'static, RedisResult<Value>>;
-
-#[derive(Default)]
 pub(super) struct Desk {
-    used: Mutex<Vec<Sent>>,
+    redis: MultiplexedConnection,
+    used: Mutex<Vec<Used>>,
     /// How many replies have come, so that a connection that is merely busy is not taken for dead.
     replies: AtomicU64,
 }
 
+type Reply = ReusableBoxFuture<'static, (RedisResult<Value>, MultiplexedConnection)>;
+
+/// What is left of a command that was answered.
+struct Used {
+    reply: Reply,
+    redis: MultiplexedConnection,
+}
+
 impl Desk {
+    pub(super) fn new(redis: MultiplexedConnection) -> Arc<Self> {
+        Arc::new(Self {
+            redis,
+            used: Mutex::default(),
+            replies: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn redis(&self) -> MultiplexedConnection {
+        self.redis.clone()
+    }
+
     pub(super) fn replies(&self) -> u64 {
         self.replies.load(Ordering::Relaxed)
     }
@@ -32,27 +53,57 @@ impl Desk {
     }
 
     /// A command that is sent when it is first polled.
-    pub(super) fn send(&self, mut redis: MultiplexedConnection, command: Cmd) -> Sent {
-        let sending = async move { redis.send_packed_command(&command).await };
+    pub(super) fn send(self: Arc<Self>, command: Cmd) -> Sending {
+        let sending = |mut redis: MultiplexedConnection| async move {
+            let reply = redis.send_packed_command(&command).await;
+            (reply, redis)
+        };
         let used = self.used().pop();
-        match used {
-            Some(mut sent) => {
-                sent.set(sending);
-                sent
+        let reply = match used {
+            Some(Used { mut reply, redis }) => {
+                reply.set(sending(redis));
+                reply
             }
-            None => ReusableBoxFuture::new(sending),
+            None => ReusableBoxFuture::new(sending(self.redis())),
+        };
+        Sending {
+            desk: self,
+            reply: Some(reply),
         }
     }
 
-    /// Takes back one that has been answered.
-    pub(super) fn put_back(&self, sent: Sent) {
-        let mut used = self.used();
-        if used.len() < KEPT {
-            used.push(sent);
+    fn keep(&self, used: Used) {
+        let mut all = self.used();
+        if all.len() < KEPT {
+            all.push(used);
         }
     }
 
-    fn used(&self) -> MutexGuard<'_, Vec<Sent>> {
+    fn used(&self) -> MutexGuard<'_, Vec<Used>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A command on its way.
+pub(super) struct Sending {
+    pub(super) desk: Arc<Desk>,
+    /// Nothing once it has come.
+    reply: Option<Reply>,
+}
+
+impl Future for Sending {
+    type Output = RedisResult<Value>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(mut reply) = self.reply.take() else {
+            unreachable!("a future is not polled after its end");
+        };
+        let Poll::Ready((answer, redis)) = reply.poll(cx) else {
+            self.reply = Some(reply);
+            return Poll::Pending;
+        };
+        self.desk.count_reply();
+        self.desk.keep(Used { reply, redis });
+        Poll::Ready(answer)
     }
 }

@@ -1,13 +1,12 @@
 //! One connection on one runtime, made when it is needed and replaced when it fails.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::AsyncConnectionConfig;
-use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -43,12 +42,12 @@ enum State {
     Down,
     /// Everybody who needs the connection waits for the same attempt, and fails with it.
     Connecting(Attempt),
-    Up(Connection),
+    Up(Arc<Desk>),
     /// The runtime cannot drive a connection: its I/O is not enabled.
     Unfit,
 }
 
-type Outcome = Option<Result<Connection, StoreError>>;
+type Outcome = Option<Result<Arc<Desk>, StoreError>>;
 
 #[derive(Clone)]
 pub(super) struct Attempt {
@@ -83,17 +82,9 @@ impl Attempt {
     }
 }
 
-#[derive(Clone)]
-pub(super) struct Connection {
-    /// Distinguishes a failed connection from the one that has replaced it meanwhile.
-    pub(super) generation: u64,
-    pub(super) redis: MultiplexedConnection,
-    pub(super) desk: Arc<Desk>,
-}
-
 /// What a line is like for somebody who needs it.
 pub(super) enum Here {
-    Up(Connection),
+    Up(Arc<Desk>),
     Connecting(Attempt),
     Unfit,
 }
@@ -120,9 +111,9 @@ impl Line {
     }
 
     /// The connection, if there is one.
-    pub(super) fn up(&self) -> Option<Connection> {
+    pub(super) fn up(&self) -> Option<Arc<Desk>> {
         match &*self.state() {
-            State::Up(connection) => Some(connection.clone()),
+            State::Up(connection) => Some(Arc::clone(connection)),
             _ => None,
         }
     }
@@ -131,7 +122,7 @@ impl Line {
     pub(super) fn here(&self) -> Here {
         let mut state = self.state();
         match &*state {
-            State::Up(connection) => Here::Up(connection.clone()),
+            State::Up(connection) => Here::Up(Arc::clone(connection)),
             State::Connecting(attempt) => Here::Connecting(attempt.clone()),
             State::Unfit => Here::Unfit,
             State::Down => {
@@ -156,8 +147,9 @@ impl Line {
         }
     }
 
-    pub(super) fn give_up(&self, generation: u64) {
-        self.give_up_if(|current| current.generation == generation);
+    /// A connection that has failed, unless another has replaced it meanwhile.
+    pub(super) fn give_up(&self, failed: &Arc<Desk>) {
+        self.give_up_if(|current| Arc::ptr_eq(current, failed));
     }
 
     /// For an answer that showed the connection to be out of step.
@@ -165,7 +157,7 @@ impl Line {
         self.give_up_if(|_| true);
     }
 
-    fn give_up_if(&self, is: impl Fn(&Connection) -> bool) {
+    fn give_up_if(&self, is: impl Fn(&Arc<Desk>) -> bool) {
         let mut state = self.state();
         let gone = match &*state {
             State::Up(current) if is(current) => std::mem::replace(&mut *state, State::Down),
@@ -175,7 +167,7 @@ impl Line {
         drop(gone);
     }
 
-    async fn open(&self) -> Result<Connection, StoreError> {
+    async fn open(&self) -> Result<Arc<Desk>, StoreError> {
         let server = &self.0.server;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -195,11 +187,7 @@ impl Line {
                 .await
                 .map_err(fault)?;
         }
-        Ok(Connection {
-            generation: next_generation(),
-            redis,
-            desk: Arc::default(),
-        })
+        Ok(Desk::new(redis))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -228,7 +216,7 @@ async fn connect(connecting: Connecting, tell: watch::Sender<Outcome>) {
         ))),
     };
     *line.state() = match &outcome {
-        Ok(connection) => State::Up(connection.clone()),
+        Ok(connection) => State::Up(Arc::clone(connection)),
         Err(_) => State::Down,
     };
     let _ = tell.send(Some(outcome));
@@ -267,11 +255,6 @@ impl Server {
         let address = self.target.get_connection_info().addr().to_string();
         address.chars().take(200).collect()
     }
-}
-
-fn next_generation() -> u64 {
-    static GENERATION: AtomicU64 = AtomicU64::new(0);
-    GENERATION.fetch_add(1, Ordering::Relaxed)
 }
 
 impl fmt::Debug for Line {

@@ -14,8 +14,8 @@
 //! are polled by another executor, is found out within the reply timeout, and passed by.
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -24,8 +24,9 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
+use super::desk::{Desk, Sending};
 use super::fault::Fault;
-use super::line::{Attempt, Connection, Here, Line, Server};
+use super::line::{Attempt, Here, Line, Server};
 use super::pulse::{Pulse, Wait};
 use crate::engine::Elapsed;
 use crate::error::StoreError;
@@ -46,17 +47,13 @@ impl Watchdog {
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be
     /// silent: while other replies come in, this one is on its way.
     pub(super) async fn ask(&self, command: &Cmd, patience: Duration) -> Answer {
-        let connection = match self.0.here() {
-            Here::Up(connection) => connection,
+        let desk = match self.0.here() {
+            Here::Up(desk) => desk,
             Here::Connecting(mut attempt) => outcome(attempt.wait().await)?,
             Here::Unfit => return Err(ended()),
         };
         let sent = Instant::now();
-        let Connection {
-            generation,
-            mut redis,
-            desk,
-        } = connection;
+        let mut redis = desk.redis();
         let mut reply = pin!(redis.send_packed_command(command));
         let mut seen = desk.replies();
         let reply = loop {
@@ -72,7 +69,7 @@ impl Watchdog {
         if reply.is_ok() {
             desk.count_reply();
         }
-        judge(&self.0, generation, reply).map(|value| (value, sent))
+        judge(&self.0, &desk, reply).map(|value| (value, sent))
     }
 
     pub(super) fn give_up_any(&self) {
@@ -121,42 +118,44 @@ impl Link {
     ///
     /// The connect timeout bounds the connecting. The reply timeout is how long the connection may
     /// be silent: while other replies come in, this one is on its way, and the step's bound counts.
-    pub(super) async fn ask(&self, command: Cmd, step: &mut Wait<'_>) -> Answer {
-        let here = self.here();
-        let (line, connection) = match here.up() {
-            Some(connection) => (here, connection),
-            // Boxed, as everything rare: every call's future holds this one.
-            None => Box::pin(self.connection(here, step)).await?,
+    pub(super) fn ask<'a>(
+        &'a self,
+        command: Cmd,
+        step: &'a mut Wait<'_>,
+    ) -> impl Future<Output = Answer> {
+        // Here, so that the future, which every call's holds, has no room for what is on its way
+        // already.
+        let line = self.here();
+        let sending = match line.up() {
+            Some(desk) => Ok(desk.send(command)),
+            None => Err(Box::new(command)),
         };
-        let Connection {
-            generation,
-            redis,
-            desk,
-        } = connection;
-        let mut reply = desk.send(redis, command);
-        let mut seen = desk.replies();
-        let sent = step.begin();
-        let mut quiet = Duration::ZERO;
-        let answer = poll_fn(|cx| {
-            if let Poll::Ready(reply) = reply.poll(cx) {
-                return Poll::Ready(Ok(reply));
-            }
-            quiet += step.look(cx);
-            let now = desk.replies();
-            if now != seen {
-                (seen, quiet) = (now, Duration::ZERO);
-            }
-            if quiet >= self.0.patience {
-                return Poll::Ready(Err(silent(self.0.patience)));
-            }
-            over(step)
-        });
-        let answer = answer.await;
-        if answer.is_ok() {
-            desk.count_reply();
-            desk.put_back(reply);
+        async move {
+            let (line, mut sending) = match sending {
+                Ok(sending) => (line, sending),
+                // Boxed, as everything rare.
+                Err(command) => Box::pin(self.connect(line, *command, step)).await?,
+            };
+            let mut seen = sending.desk.replies();
+            let sent = step.begin();
+            let mut quiet = Duration::ZERO;
+            let answer = poll_fn(|cx| {
+                if let Poll::Ready(reply) = Pin::new(&mut sending).poll(cx) {
+                    return Poll::Ready(Ok(reply));
+                }
+                quiet += step.look(cx);
+                let now = sending.desk.replies();
+                if now != seen {
+                    (seen, quiet) = (now, Duration::ZERO);
+                }
+                if quiet >= self.0.patience {
+                    return Poll::Ready(Err(silent(self.0.patience)));
+                }
+                over(step)
+            });
+            let answer = answer.await;
+            judge(&line, &sending.desk, answer).map(|value| (value, sent))
         }
-        judge(&line, generation, answer).map(|value| (value, sent))
     }
 
     /// For an answer that showed the connection of whoever polls this to be out of step.
@@ -165,29 +164,38 @@ impl Link {
         self.0.home.give_up_any();
     }
 
+    /// Connects, here or on the engine, and has a command ready to be sent.
+    async fn connect(
+        &self,
+        here: Line,
+        command: Cmd,
+        step: &mut Wait<'_>,
+    ) -> Result<(Line, Sending), Fault> {
+        let (line, desk) = self.connection(here, step).await?;
+        Ok((line, desk.send(command)))
+    }
+
     async fn connection(
         &self,
         here: Line,
         step: &mut Wait<'_>,
-    ) -> Result<(Line, Connection), Fault> {
+    ) -> Result<(Line, Arc<Desk>), Fault> {
         let away = match here.here() {
-            Here::Up(connection) => return Ok((here, connection)),
+            Here::Up(desk) => return Ok((here, desk)),
             Here::Connecting(attempt) => connected(attempt, step, !here.is(&self.0.home)).await?,
             Here::Unfit => None,
         };
-        if let Some(connection) = away {
-            return Ok((here, connection));
+        if let Some(desk) = away {
+            return Ok((here, desk));
         }
         // Not to be had on this runtime.
         let home = self.0.home.clone();
-        let connection = match home.here() {
-            Here::Up(connection) => Some(connection),
+        let desk = match home.here() {
+            Here::Up(desk) => Some(desk),
             Here::Connecting(attempt) => connected(attempt, step, false).await?,
             Here::Unfit => None,
         };
-        connection
-            .map(|connection| (home, connection))
-            .ok_or_else(ended)
+        desk.map(|desk| (home, desk)).ok_or_else(ended)
     }
 
     /// The line of the runtime that polls this.
@@ -258,7 +266,7 @@ async fn connected(
     mut attempt: Attempt,
     step: &mut Wait<'_>,
     away: bool,
-) -> Result<Option<Connection>, Fault> {
+) -> Result<Option<Arc<Desk>>, Fault> {
     let stuck = attempt.stuck();
     let mut end = pin!(attempt.wait());
     let end = poll_fn(|cx| match end.as_mut().poll(cx) {
@@ -285,7 +293,7 @@ fn over<T>(step: &Wait<'_>) -> Poll<Result<T, Fault>> {
     Poll::Pending
 }
 
-fn outcome(end: Option<Result<Connection, StoreError>>) -> Result<Connection, Fault> {
+fn outcome(end: Option<Result<Arc<Desk>, StoreError>>) -> Result<Arc<Desk>, Fault> {
     // A further attempt would only take as long.
     end.ok_or_else(ended)?.map_err(Fault::told)
 }
@@ -301,7 +309,7 @@ fn silent(patience: Duration) -> Fault {
 /// What has come of a command; a connection that is not to be trusted any more is given up.
 fn judge(
     line: &Line,
-    generation: u64,
+    desk: &Arc<Desk>,
     reply: Result<RedisResult<Value>, Fault>,
 ) -> Result<Value, Fault> {
     let fault = match reply {
@@ -312,7 +320,7 @@ fn judge(
         Err(fault) => fault,
     };
     if fault.replace {
-        line.give_up(generation);
+        line.give_up(desk);
     }
     Err(fault)
 }

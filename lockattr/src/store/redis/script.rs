@@ -1,5 +1,6 @@
 //! Scripts, and the calls of them.
 
+use std::io::Write;
 use std::time::Duration;
 
 use redis::{Cmd, RedisWrite, Script, ToRedisArgs};
@@ -99,7 +100,10 @@ pub(super) struct Queue<'a> {
 
 impl ToRedisArgs for Queue<'_> {
     fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        let Self { prefix, lock } = self;
-        out.write_arg_fmt(format_args!("{prefix}wait:{{{lock}}}"));
+        let mut name = out.writer_for_next_arg();
+        for part in [self.prefix, "wait:{", self.lock, "}"] {
+            // Where it goes to is memory.
+            let _ = name.write_all(part.as_bytes());
+        }
     }
 }
