@@ -170,12 +170,30 @@ fn slot_key(prefix: &str, lock: &str, slot: u32) -> String {
     }
 }
 
+/// What callers who want the same have in common: a hash of the locks, with a secret key. Two keys
+/// that had it in common by chance would wait for each other, and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LineId(u64);
+
+impl From<u64> for LineId {
+    fn from(hash: u64) -> Self {
+        Self(hash)
+    }
+}
+
+impl From<LineId> for u64 {
+    fn from(line: LineId) -> Self {
+        line.0
+    }
+}
+
 /// One grant: who holds what, and until when this process may rely on it.
 ///
 /// There may be very many of them: what few leases need is behind a box that few leases have.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) names: Names,
+    pub(crate) line: LineId,
     pub(crate) owner: Box<str>,
     /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
@@ -285,6 +303,7 @@ pub(crate) fn relied_on(ttl: Duration) -> Duration {
 /// What a grant begins with.
 pub(crate) struct Grant {
     pub(crate) names: Names,
+    pub(crate) line: LineId,
     /// Which of what was wanted it is.
     pub(crate) index: usize,
     pub(crate) owner: String,
@@ -326,6 +345,7 @@ impl Hold {
         let terms = grant.terms;
         let hold = Self {
             names: grant.names,
+            line: grant.line,
             owner: grant.owner.into_boxed_str(),
             granted: grant.granted,
             ttl_ms: AtomicU64::new(0),
@@ -713,12 +733,14 @@ impl Drop for Waiting<'_> {
 impl Hold {
     /// A renewed lease of nothing in particular.
     pub(crate) fn sample(
+        line: LineId,
         sent: Instant,
         ttl: Duration,
         tell: impl Fn(&Self) + Send + Sync + 'static,
     ) -> Arc<Self> {
         let grant = Grant {
             names: Names::default(),
+            line,
             index: 0,
             owner: String::new(),
             clock: Clock::Real,

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Grant, Hold, Losses, Names, Rescue};
-use crate::queue::{Entry, Head, LineId, Queue, Wish};
+use crate::hold::{Grant, Hold, LineId, Losses, Names, Rescue};
+use crate::queue::{Entry, Head, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
 
@@ -21,7 +21,7 @@ mod agenda;
 mod give_back;
 
 pub(crate) use agenda::Slot;
-use agenda::{Agenda, Batch};
+use agenda::{Agenda, Batch, Share};
 pub(crate) use give_back::{Doubt, OnItsWay, Owed, Return};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
@@ -139,8 +139,7 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        let line = self.line_of(&hold.names);
-        self.queue.is_crowd(line) && hold.can_be_handed_over() && self.queue.hand_over(line, hold)
+        self.queue.is_crowd(hold.line) && hold.can_be_handed_over() && self.queue.hand_over(hold)
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
@@ -166,7 +165,7 @@ impl Keeper {
 
     /// A lease is on its way back: the next of its line may ask.
     pub(crate) fn left(&self, hold: &Arc<Hold>) {
-        self.queue.left(self.line_of(&hold.names), hold);
+        self.queue.left(hold);
     }
 
     pub(crate) fn forget(&self, slot: Slot) {
@@ -280,7 +279,7 @@ impl Keeper {
     }
 
     /// A request begins; it ends when the answer is dropped.
-    pub(crate) fn ask(self: &Arc<Self>) -> OnItsWay {
+    pub(crate) fn ask(&self) -> OnItsWay<&Self> {
         OnItsWay::new(self, |keeper| &keeper.asking)
     }
 
@@ -331,7 +330,7 @@ impl Keeper {
 fn losses(counters: Arc<Counters>, queue: Arc<Queue>) -> Losses {
     Losses {
         counters,
-        tell: Box::new(move |hold| queue.turn(queue.line_of(hold.names.locks()))),
+        tell: Box::new(move |hold| queue.turn(hold.line)),
     }
 }
 
@@ -424,12 +423,12 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
 
 /// When a new lease needs attention first: by its share of the time from the middle of an interval to
 /// its end, so that leases taken together are not due together.
-fn first_look(hold: &Hold, share: f64) -> Instant {
+fn first_look(hold: &Hold, share: Share) -> Instant {
     if !hold.renews() {
         return hold.end();
     }
-    let half = hold.ttl() / RENEWALS_PER_TTL / 2;
-    hold.end().min(hold.started() + half + half.mul_f64(share))
+    let half = hold.ttl() / (2 * RENEWALS_PER_TTL);
+    hold.end().min(hold.started() + half + share.of_time(half))
 }
 
 /// When a lease whose ttl was started at `sent` needs attention next.

@@ -422,9 +422,12 @@ impl Drop for Grant {
         }
         self.hold.end_given_back();
         let returned = self.hold.returned.load(Ordering::Acquire);
+        if returned == DONE {
+            return;
+        }
         if returned == KEPT && self.keeper.hand_over(&self.hold) {
             self.keeper.counters.released.up();
-        } else if returned != DONE {
+        } else {
             self.keeper.give_back(Return::of(Arc::clone(&self.hold)));
         }
         self.keeper.left(&self.hold);

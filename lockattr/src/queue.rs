@@ -4,8 +4,9 @@
 //! A lease that is given back goes to the next of the line without the store, a bounded number of
 //! times in a row, so that other processes get their turn.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::StoreError;
-use crate::hold::Hold;
+use crate::hold::{Hold, LineId};
 
 /// How often in a row a lease goes from caller to caller without the store.
 const IN_A_ROW: u32 = 4;
@@ -33,20 +34,61 @@ pub(crate) struct Queue {
     closing: Notify,
 }
 
-/// What callers who want the same have in common: a hash of the locks, with a secret key. Two keys
-/// that had it in common by chance would wait for each other, and no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LineId(u64);
-
 /// The lines that there are. One exists while somebody asks, holds or waits; it is in one of these.
 #[derive(Debug, Default)]
 struct Lines {
     /// One asks the store.
-    asked: HashSet<LineId>,
+    asked: HashSet<LineId, AsItIs>,
     /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
-    held: HashMap<LineId, Arc<Hold>>,
+    held: HashSet<Held, AsItIs>,
     /// Several have met.
-    crowds: HashMap<LineId, Crowd>,
+    crowds: HashMap<LineId, Crowd, AsItIs>,
+}
+
+/// A lease as the only thing of its line.
+#[derive(Debug)]
+struct Held(Arc<Hold>);
+
+impl Borrow<LineId> for Held {
+    fn borrow(&self) -> &LineId {
+        &self.0.line
+    }
+}
+
+impl Hash for Held {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.line.hash(state);
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.line == other.0.line
+    }
+}
+
+impl Eq for Held {}
+
+/// A line is a hash with a secret key already.
+type AsItIs = BuildHasherDefault<Itself>;
+
+#[derive(Default)]
+struct Itself(u64);
+
+impl Hasher for Itself {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +177,11 @@ impl Default for Queue {
 impl Queue {
     /// The line of those who want these locks.
     pub(crate) fn line_of(&self, locks: &[String]) -> LineId {
-        LineId(self.hasher.hash_one(locks))
+        let mut hasher = self.hasher.build_hasher();
+        for lock in locks {
+            lock.hash(&mut hasher);
+        }
+        LineId::from(hasher.finish())
     }
 
     /// Stands behind those who came before.
@@ -145,7 +191,7 @@ impl Queue {
             lines.asked.insert(key);
             return Entry::Head(self.head(key));
         }
-        if let Some(hold) = lines.held.get(&key)
+        if let Some(Held(hold)) = lines.held.get(&key)
             && !hold.has_ended()
             && !wish.waits
             && wish.permits == 1
@@ -212,7 +258,7 @@ impl Queue {
     }
 
     fn mark(&self, key: LineId) -> (&AtomicU32, u32) {
-        let [place, a, b, c, d, ..] = key.0.to_le_bytes();
+        let [place, a, b, c, d, ..] = u64::from(key).to_le_bytes();
         let mark = u32::from_le_bytes([a, b, c, d]) | 1;
         (&self.contended[usize::from(place)], mark)
     }
@@ -224,23 +270,23 @@ impl Queue {
 
     /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
     /// else has to give it back.
-    pub(crate) fn hand_over(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
         let back = |crowd: &mut Crowd| {
             crowd.asked = false;
             crowd.held.push(Arc::clone(hold));
         };
-        self.offer(key, hold, |crowd| crowd.take_heir(hold), back)
+        self.offer(hold, |crowd| crowd.take_heir(hold), back)
     }
 
     /// Offers a lease to one after the other of those that are chosen, until one is there to take it;
     /// of each that is not, the choice is undone.
     fn offer(
         self: &Arc<Self>,
-        key: LineId,
         hold: &Arc<Hold>,
         choose: impl Fn(&mut Crowd) -> Option<oneshot::Sender<News>>,
         undo: impl Fn(&mut Crowd),
     ) -> bool {
+        let key = hold.line;
         loop {
             let chosen = {
                 let mut lines = self.lines();
@@ -264,12 +310,13 @@ impl Queue {
     }
 
     /// A lease is held no longer, and on its way back.
-    pub(crate) fn left(self: &Arc<Self>, key: LineId, hold: &Arc<Hold>) {
+    pub(crate) fn left(self: &Arc<Self>, hold: &Arc<Hold>) {
+        let key = hold.line;
         {
             let mut lines = self.lines();
             let is_it = |held: &Arc<Hold>| Arc::ptr_eq(held, hold);
             let Some(crowd) = lines.crowds.get_mut(&key) else {
-                if lines.held.get(&key).is_some_and(is_it) {
+                if lines.held.get(&key).is_some_and(|Held(held)| is_it(held)) {
                     lines.held.remove(&key);
                 }
                 return;
@@ -352,14 +399,19 @@ impl Queue {
 
 impl Lines {
     fn exists(&self, key: LineId) -> bool {
-        self.held.contains_key(&key) || self.asked.contains(&key) || self.crowds.contains_key(&key)
+        self.held.contains(&key) || self.asked.contains(&key) || self.crowds.contains_key(&key)
     }
 
     /// A line as one where several have met.
     fn crowd(&mut self, key: LineId) -> &mut Crowd {
         self.crowds.entry(key).or_insert_with(|| Crowd {
             asked: self.asked.remove(&key),
-            held: self.held.remove(&key).into_iter().collect(),
+            held: self
+                .held
+                .take(&key)
+                .map(|Held(hold)| hold)
+                .into_iter()
+                .collect(),
             ..Crowd::default()
         })
     }
@@ -509,7 +561,7 @@ impl Head {
         let (refused, busy) = {
             let mut lines = self.queue.lines();
             if granted == Granted::Alone && lines.asked.remove(&self.key) {
-                lines.held.insert(self.key, Arc::clone(hold));
+                lines.held.insert(Held(Arc::clone(hold)));
                 return;
             }
             let crowd = lines.crowd(self.key);
@@ -551,7 +603,7 @@ impl Head {
     /// be the head. Where nobody does, the lease has to be given back while this is the head.
     pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
         let heir = |crowd: &mut Crowd| crowd.heir(hold.ttl());
-        let passed = self.queue.offer(self.key, hold, heir, |_| {});
+        let passed = self.queue.offer(hold, heir, |_| {});
         self.armed &= !passed;
         passed
     }

@@ -87,13 +87,13 @@ pub(super) fn take(
             _open: keeper.ask(),
         };
         let line = keeper.line_of(&asked.ask.names);
-        let head = match keeper.enter(line, asked.ask.wish()) {
-            Entry::Head(head) => head,
+        let (head, wait) = match keeper.enter(line, asked.ask.wish()) {
+            Entry::Head(head) => (head, asked.ask.wait),
             Entry::Busy(busy) => return Err(caller.busy(&asked.ask, busy)),
             Entry::Behind(ticket) => {
                 let place = Place { keeper, ticket };
                 match caller.stand(&asked.ask, place).await? {
-                    Turn::Head(head) => head,
+                    Turn::Head(head) => (head, caller.left()),
                     Turn::Handed(head, from) => {
                         return Ok(caller.go_on(&mut asked, head, &from));
                     }
@@ -109,7 +109,7 @@ pub(super) fn take(
         } else {
             Try::First
         };
-        let answer = asked.once(try_, caller.left()).await;
+        let answer = asked.once(try_, wait).await;
         if let Ok(Acquired::Granted { index, sent, .. }) = answer
             && caller.clock.now() < sent + relied_on(asked.ask.ttl())
         {
@@ -126,7 +126,7 @@ struct Caller<'a> {
     clock: Clock,
     give_up: Instant,
     /// Shutting down waits for it.
-    _open: OnItsWay,
+    _open: OnItsWay<&'a Keeper>,
 }
 
 /// How a caller comes to the head of its line.
@@ -212,6 +212,7 @@ impl Caller<'_> {
             },
             in_doubt: false,
             names: mem::take(&mut ask.names),
+            line: head.line(),
         });
         head.granted(&hold, Granted::Handed);
         Lease::new(hold, Arc::clone(self.keeper))
@@ -478,6 +479,7 @@ impl<'a> Asked<'a> {
         let ttl = self.ask.ttl();
         let grant = Grant {
             names: mem::take(&mut self.ask.names),
+            line: head.line(),
             index,
             owner: mem::take(&mut self.owner),
             clock: caller.clock,

@@ -95,11 +95,15 @@ impl Default for Agenda {
 
 impl Agenda {
     /// Takes a lease in, to be seen to when it is `due`, which is told the lease's share of the time:
-    /// from 0 to 1, and far from those of the leases in the places around it.
-    pub(super) fn enter(&self, hold: Arc<Hold>, due: impl FnOnce(f64) -> Option<Instant>) -> Slot {
+    /// far from those of the leases in the places around it.
+    pub(super) fn enter(
+        &self,
+        hold: Arc<Hold>,
+        due: impl FnOnce(Share) -> Option<Instant>,
+    ) -> Slot {
         let mut table = self.table();
         let slot = table.enter(hold);
-        if let Some(due) = due(share(slot.index)) {
+        if let Some(due) = due(Share::of(slot.index)) {
             self.plan(&mut table, slot, due);
         }
         slot
@@ -395,10 +399,22 @@ fn make_room<T>(all: &mut Vec<T>) {
     }
 }
 
-/// Where in an interval the lease in a place stands: multiples of the golden section, which are spread
-/// evenly however many there are.
-fn share(index: u32) -> f64 {
-    f64::from(index.wrapping_mul(0x9E37_79B1)) / f64::from(u32::MAX)
+/// A share of some time: multiples of the golden section, which are spread evenly however many there
+/// are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share(u32);
+
+impl Share {
+    /// The share of the lease in a place.
+    fn of(index: u32) -> Self {
+        Self(index.wrapping_mul(0x9E37_79B1))
+    }
+
+    /// So much of some time, which is less than all of it.
+    pub(super) fn of_time(self, time: Duration) -> Duration {
+        let nanos = (time.as_nanos() * u128::from(self.0)) >> u32::BITS;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
 }
 
 #[cfg(test)]
@@ -406,17 +422,18 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::hold::LineId;
 
     const TTL: Duration = Duration::from_secs(30);
 
     fn hold(sent: Instant) -> Arc<Hold> {
-        Hold::sample(sent, TTL, |_| {})
+        Hold::sample(LineId::from(0), sent, TTL, |_| {})
     }
 
     /// Each lease's first look, as the keeper has it.
     fn taken(agenda: &Agenda, count: u32, now: Instant) {
         for _ in 0..count {
-            let due = |share: f64| Some(now + TTL / 6 + (TTL / 6).mul_f64(share));
+            let due = |share: Share| Some(now + TTL / 6 + share.of_time(TTL / 6));
             agenda.enter(hold(now), due);
         }
     }

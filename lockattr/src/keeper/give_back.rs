@@ -1,6 +1,7 @@
 //! Giving keys back, without anybody waiting for it.
 
 use std::cell::RefCell;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
@@ -115,7 +116,7 @@ impl Keeper {
     /// while a panic unwinds. The first request is on its way when this returns.
     pub(crate) fn give_back(self: &Arc<Self>, what: Return) {
         let keeper = Arc::clone(self);
-        let on_its_way = self.returns();
+        let on_its_way = OnItsWay::new(Arc::clone(self), |keeper| &keeper.returning);
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             keeper.return_key(&what, on_its_way).await;
         });
@@ -132,11 +133,11 @@ impl Keeper {
     }
 
     /// A key begins to go back; it has arrived, or was given up, when the answer is dropped.
-    pub(crate) fn returns(self: &Arc<Self>) -> OnItsWay {
+    pub(crate) fn returns(&self) -> OnItsWay<&Self> {
         OnItsWay::new(self, |keeper| &keeper.returning)
     }
 
-    async fn return_key(&self, what: &Return, on_its_way: OnItsWay) {
+    async fn return_key(&self, what: &Return, on_its_way: OnItsWay<Arc<Self>>) {
         let mut on_its_way = Some(on_its_way);
         let begun = Instant::now();
         let mut told = what.returned == TRIED;
@@ -212,22 +213,19 @@ impl Keeper {
 }
 
 /// Counts a request, or a key on its way back, until its fate is known.
-pub(crate) struct OnItsWay {
-    keeper: Arc<Keeper>,
+pub(crate) struct OnItsWay<K: Deref<Target = Keeper>> {
+    keeper: K,
     count: fn(&Keeper) -> &AtomicUsize,
 }
 
-impl OnItsWay {
-    pub(super) fn new(keeper: &Arc<Keeper>, count: fn(&Keeper) -> &AtomicUsize) -> Self {
-        count(keeper).fetch_add(1, Ordering::AcqRel);
-        Self {
-            keeper: Arc::clone(keeper),
-            count,
-        }
+impl<K: Deref<Target = Keeper>> OnItsWay<K> {
+    pub(super) fn new(keeper: K, count: fn(&Keeper) -> &AtomicUsize) -> Self {
+        count(&keeper).fetch_add(1, Ordering::AcqRel);
+        Self { keeper, count }
     }
 }
 
-impl Drop for OnItsWay {
+impl<K: Deref<Target = Keeper>> Drop for OnItsWay<K> {
     fn drop(&mut self) {
         if (self.count)(&self.keeper).fetch_sub(1, Ordering::AcqRel) == 1 {
             self.keeper.settled.notify_waiters();

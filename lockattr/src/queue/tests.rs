@@ -52,7 +52,7 @@ fn hold(queue: &Arc<Queue>, key: LineId, ttl: Duration) -> Arc<Hold> {
             queue.turn(key);
         }
     };
-    Hold::sample(now, ttl, tell)
+    Hold::sample(key, now, ttl, tell)
 }
 
 fn elsewhere() -> Busy {
@@ -99,13 +99,13 @@ impl World {
 
     fn step(&mut self) {
         let place = self.random.below(self.lines.len());
-        let key = LineId(place as u64);
+        let key = LineId::from(place as u64);
         let kinds = if self.alike { 9 } else { 12 };
         match self.random.below(kinds) {
             0..4 => self.enter(place, key),
             4..6 => self.grant(place, key),
             6 => self.answer(place),
-            7..9 => self.end(place, key),
+            7..9 => self.end(place),
             9 => {
                 let line = &self.lines[place];
                 let running = line.holds.iter().find(|hold| !hold.has_ended());
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    fn end(&mut self, place: usize, key: LineId) {
+    fn end(&mut self, place: usize) {
         let line = &mut self.lines[place];
         if line.holds.is_empty() {
             return;
@@ -200,8 +200,8 @@ impl World {
         let hold = line.holds.remove(self.random.below(line.holds.len()));
         let lost = hold.has_ended();
         hold.end_given_back();
-        if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(key, &hold) {
-            self.queue.left(key, &hold);
+        if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(&hold) {
+            self.queue.left(&hold);
         }
     }
 
@@ -266,11 +266,11 @@ impl World {
     fn check(&self) {
         let lines = self.queue.lines();
         for (line, key) in self.lines.iter().zip(0..) {
-            let key = LineId(key);
+            let key = LineId::from(key);
             let crowd = lines.crowds.get(&key);
             let kept = [
                 lines.asked.contains(&key),
-                lines.held.contains_key(&key),
+                lines.held.contains(&key),
                 crowd.is_some(),
             ];
             assert!(kept.iter().filter(|kept| **kept).count() <= 1, "{kept:?}");
@@ -279,7 +279,7 @@ impl World {
             assert_eq!(asked, !line.heads.is_empty(), "who asks");
             let running = line.holds.iter().filter(|hold| !hold.has_ended());
             for hold in running {
-                let known = lines.held.get(&key).into_iter();
+                let known = lines.held.get(&key).map(|Held(hold)| hold).into_iter();
                 let mut known = known.chain(crowd.into_iter().flat_map(|crowd| &crowd.held));
                 assert!(known.any(|known| Arc::ptr_eq(known, hold)), "unknown lease");
             }
@@ -301,9 +301,8 @@ impl World {
     fn finish(mut self) {
         loop {
             let place = self.random.below(self.lines.len());
-            let key = LineId(place as u64);
             match self.random.below(3) {
-                0 => self.end(place, key),
+                0 => self.end(place),
                 1 => self.drop_ticket(place),
                 _ => drop(self.lines[place].heads.pop()),
             }
@@ -386,7 +385,7 @@ fn turn(
     place: usize,
     random: &mut Random,
 ) {
-    let key = LineId(place as u64);
+    let key = LineId::from(place as u64);
     let wish = Wish {
         permits: 1,
         takes: Some(TTLS[0]),
@@ -427,7 +426,7 @@ fn turn(
     head.granted(&hold, granted);
     thread::yield_now();
     hold.end_given_back();
-    if !queue.hand_over(key, &hold) {
-        queue.left(key, &hold);
+    if !queue.hand_over(&hold) {
+        queue.left(&hold);
     }
 }
