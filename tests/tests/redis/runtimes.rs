@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockattr::Client;
+use lockattr::{Client, Error};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
@@ -48,6 +48,46 @@ fn a_client_has_a_connection_on_each_runtime_that_calls_and_one_for_renewals() {
     by_hand(call(&locks, "e"));
     drop(locks);
     wait::block_until("all are gone", || server.clients() == 0);
+}
+
+#[test]
+fn of_thousands_of_calls_at_once_each_hears_its_own_answer() {
+    const CALLS: usize = 5_000;
+    let server = Server::start();
+    for runtime in runtimes() {
+        let locks = runtime.block_on(client(&server));
+        runtime.block_on(async {
+            // Some keys are held, so that answers differ from call to call.
+            let mut held = Vec::new();
+            for call in (0..CALLS).step_by(7) {
+                held.push(locks.lock(format!("other:{call}")).acquire().await.unwrap());
+            }
+            let other = client(&server).await;
+            let asking: Vec<_> = (0..CALLS)
+                .map(|call| {
+                    let (locks, other) = (locks.clone(), other.clone());
+                    tokio::spawn(async move {
+                        let lease = locks.lock(format!("own:{call}")).acquire().await.unwrap();
+                        let taken = other.lock(format!("other:{call}")).acquire().await;
+                        (lease, taken)
+                    })
+                })
+                .collect();
+            for (call, asked) in asking.into_iter().enumerate() {
+                let (lease, taken) = asked.await.unwrap();
+                let owner = server.get(&format!("lock:own:{call}"));
+                assert_eq!(owner.as_deref(), Some(lease.owner()));
+                lease.release().await.unwrap();
+                if call % 7 == 0 {
+                    assert!(matches!(taken, Err(Error::Busy { .. })), "{taken:?}");
+                } else {
+                    taken.unwrap().release().await.unwrap();
+                }
+            }
+            drop(held);
+        });
+        wait::block_until("all is given back", || server.size() == 0);
+    }
 }
 
 #[test]

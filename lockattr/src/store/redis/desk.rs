@@ -1,109 +1,402 @@
-//! A connection that stands, and what the commands on it have in common.
+//! The commands of many callers on one connection, sent together.
 //!
-//! The future of a command is larger than what an allocator keeps at hand, and holds a handle of the
-//! connection; every command needs one for the length of a round trip, and those that are done are
-//! used again.
+//! To send a command and to read its reply costs the redis client more than the lock does. Whoever has
+//! one puts it on a desk and waits there; what lies on it when the driver comes by goes to the server
+//! in one piece, and the replies are handed out again. A task that is alone waits for nobody: its
+//! command is a piece of its own.
 
+use std::collections::VecDeque;
+use std::iter;
+use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio_util::sync::ReusableBoxFuture;
 
-/// As many are kept for later, so that a burst does not cost its memory for ever.
-const KEPT: usize = 1024;
+use super::fault::Fault;
 
-pub(super) struct Desk {
-    redis: MultiplexedConnection,
-    used: Mutex<Vec<Used>>,
+/// As many commands at most go in one piece: enough to share its cost, and few enough that those who
+/// are answered go on while the server is busy with the next.
+const TOGETHER: usize = 32;
+
+/// As many pieces at most are on their way; others wait on the desk.
+const ON_THE_WAY: usize = 32;
+
+/// A connection that stands. It is closed when the last handle is gone.
+pub(super) struct Desk(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    table: Mutex<Table>,
     /// How many replies have come, so that a connection that is merely busy is not taken for dead.
     replies: AtomicU64,
 }
 
-type Reply = ReusableBoxFuture<'static, (RedisResult<Value>, MultiplexedConnection)>;
+#[derive(Default)]
+struct Table {
+    /// What is to be sent, and where its reply is to go.
+    waiting: VecDeque<(Cmd, usize)>,
+    places: Vec<Place>,
+    /// The first free place.
+    free: Option<usize>,
+    /// Whom to wake when there is something to be sent.
+    driver: Option<Waker>,
+    state: State,
+}
 
-/// What is left of a command that was answered.
-struct Used {
-    reply: Reply,
-    redis: MultiplexedConnection,
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    /// Nobody has it any more.
+    Closed,
+    /// There is no driver any more.
+    Over,
+}
+
+/// Where the reply to a command goes.
+enum Place {
+    /// And the next free one.
+    Free(Option<usize>),
+    Waiting(Option<Waker>),
+    Answered(Result<Value, Fault>),
+    /// Nobody waits any longer.
+    Left,
 }
 
 impl Desk {
-    pub(super) fn new(redis: MultiplexedConnection) -> Arc<Self> {
-        Arc::new(Self {
+    /// Has a connection driven on this runtime.
+    pub(super) fn new(redis: MultiplexedConnection, runtime: &Handle) -> Arc<Self> {
+        let shared: Arc<Shared> = Arc::default();
+        runtime.spawn(Driver {
+            shared: Arc::clone(&shared),
             redis,
-            used: Mutex::default(),
-            replies: AtomicU64::new(0),
-        })
-    }
-
-    pub(super) fn redis(&self) -> MultiplexedConnection {
-        self.redis.clone()
+            on_the_way: VecDeque::new(),
+            spare: Vec::new(),
+            wakers: Vec::new(),
+        });
+        Arc::new(Self(shared))
     }
 
     pub(super) fn replies(&self) -> u64 {
-        self.replies.load(Ordering::Relaxed)
+        self.0.replies.load(Ordering::Relaxed)
     }
 
-    pub(super) fn count_reply(&self) {
-        self.replies.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A command that is sent when it is first polled.
+    /// Sends a command, after all that were sent before.
     pub(super) fn send(self: Arc<Self>, command: Cmd) -> Sending {
-        let sending = |mut redis: MultiplexedConnection| async move {
-            let reply = redis.send_packed_command(&command).await;
-            (reply, redis)
+        let mut table = self.0.table();
+        let place = if table.state == State::Over {
+            table.enter(Place::Answered(Err(Fault::closed())))
+        } else {
+            let place = table.enter(Place::Waiting(None));
+            table.waiting.push_back((command, place));
+            place
         };
-        let used = self.used().pop();
-        let reply = match used {
-            Some(Used { mut reply, redis }) => {
-                reply.set(sending(redis));
-                reply
-            }
-            None => ReusableBoxFuture::new(sending(self.redis())),
-        };
+        let driver = table.driver.take();
+        drop(table);
+        driver.into_iter().for_each(Waker::wake);
         Sending {
             desk: self,
-            reply: Some(reply),
+            place: Some(place),
         }
-    }
-
-    fn keep(&self, used: Used) {
-        let mut all = self.used();
-        if all.len() < KEPT {
-            all.push(used);
-        }
-    }
-
-    fn used(&self) -> MutexGuard<'_, Vec<Used>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A command on its way.
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let mut table = self.0.table();
+        if table.state == State::Open {
+            table.state = State::Closed;
+        }
+        let driver = table.driver.take();
+        drop(table);
+        driver.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics half-way.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn enter(&mut self, place: Place) -> usize {
+        let Some(free) = self.free else {
+            self.places.push(place);
+            return self.places.len() - 1;
+        };
+        if let Place::Free(next) = mem::replace(&mut self.places[free], place) {
+            self.free = next;
+        }
+        free
+    }
+
+    fn leave(&mut self, place: usize) -> Place {
+        let free = Place::Free(self.free);
+        self.free = Some(place);
+        mem::replace(&mut self.places[place], free)
+    }
+
+    /// Leaves an answer; whom to wake.
+    fn answer(&mut self, place: usize, answer: Result<Value, Fault>) -> Option<Waker> {
+        if let Place::Waiting(waker) = &mut self.places[place] {
+            let waker = waker.take();
+            self.places[place] = Place::Answered(answer);
+            waker
+        } else {
+            self.leave(place);
+            None
+        }
+    }
+
+    /// Takes what goes in one piece.
+    fn take(&mut self, pipeline: &mut Pipeline, places: &mut Vec<usize>) {
+        while places.len() < TOGETHER
+            && let Some((command, place)) = self.waiting.pop_front()
+        {
+            if matches!(self.places[place], Place::Left) {
+                self.leave(place);
+            } else {
+                pipeline.add_command(command);
+                places.push(place);
+            }
+        }
+    }
+}
+
+/// A command on its way, or its reply.
 pub(super) struct Sending {
     pub(super) desk: Arc<Desk>,
-    /// Nothing once it has come.
-    reply: Option<Reply>,
+    /// Nothing once the reply was taken.
+    place: Option<usize>,
 }
 
 impl Future for Sending {
-    type Output = RedisResult<Value>;
+    type Output = Result<Value, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(mut reply) = self.reply.take() else {
+        let this = &mut *self;
+        let Some(place) = this.place else {
             unreachable!("a future is not polled after its end");
         };
-        let Poll::Ready((answer, redis)) = reply.poll(cx) else {
-            self.reply = Some(reply);
+        let mut table = this.desk.0.table();
+        if let Place::Waiting(waker) = &mut table.places[place] {
+            match waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                none => *none = Some(cx.waker().clone()),
+            }
             return Poll::Pending;
+        }
+        let left = table.leave(place);
+        drop(table);
+        this.place = None;
+        match left {
+            Place::Answered(answer) => Poll::Ready(answer),
+            _ => unreachable!("a place is answered once"),
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let Some(place) = self.place else {
+            return;
         };
-        self.desk.count_reply();
-        self.desk.keep(Used { reply, redis });
-        Poll::Ready(answer)
+        let mut table = self.desk.0.table();
+        let left = match &mut table.places[place] {
+            waiting @ Place::Waiting(_) => mem::replace(waiting, Place::Left),
+            _ => table.leave(place),
+        };
+        drop(table);
+        // A waker may be the last handle of a task, whose end may come back here.
+        drop(left);
+    }
+}
+
+/// Sends what lies on the desk, and hands out the replies.
+struct Driver {
+    shared: Arc<Shared>,
+    redis: MultiplexedConnection,
+    on_the_way: VecDeque<Piece>,
+    /// What is left of pieces that were answered, and used again.
+    spare: Vec<Spare>,
+    /// Empty but while replies are handed out.
+    wakers: Vec<Waker>,
+}
+
+/// Commands that were sent together. Their replies come in the same order.
+struct Piece {
+    reply: Reply,
+    replied: Option<Replied>,
+    places: Vec<usize>,
+}
+
+type Reply = ReusableBoxFuture<'static, Replied>;
+
+/// The replies, and what it took to get them.
+type Replied = (RedisResult<Vec<Value>>, Pipeline, MultiplexedConnection);
+
+struct Spare {
+    reply: Option<Reply>,
+    redis: MultiplexedConnection,
+    pipeline: Pipeline,
+    places: Vec<usize>,
+}
+
+impl Driver {
+    /// Sends what may be sent, unless nobody is there any more.
+    fn send(&mut self, cx: &mut Context<'_>) -> State {
+        loop {
+            let mut table = self.shared.table();
+            let all_sent = table.waiting.is_empty() || self.on_the_way.len() >= ON_THE_WAY;
+            if table.state != State::Open || all_sent {
+                table.driver = Some(cx.waker().clone());
+                return table.state;
+            }
+            let mut spare = self.spare.pop().unwrap_or_else(|| Spare {
+                reply: None,
+                redis: self.redis.clone(),
+                pipeline: Pipeline::new(),
+                places: Vec::new(),
+            });
+            table.take(&mut spare.pipeline, &mut spare.places);
+            drop(table);
+            if spare.places.is_empty() {
+                self.spare.push(spare);
+                continue;
+            }
+            let mut piece = spare.sent();
+            // Now, so that the next one comes after it.
+            let _ = piece.poll(cx);
+            self.on_the_way.push_back(piece);
+        }
+    }
+
+    /// Hands out the replies to the first piece, if they have come.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(first) = self.on_the_way.front_mut()
+            && first.poll(cx).is_ready()
+            && let Some(Piece {
+                reply,
+                replied: Some((replies, mut pipeline, redis)),
+                mut places,
+            }) = self.on_the_way.pop_front()
+        {
+            self.hand_out(&places, replies);
+            pipeline.clear();
+            places.clear();
+            self.spare.push(Spare {
+                reply: Some(reply),
+                redis,
+                pipeline,
+                places,
+            });
+            return true;
+        }
+        false
+    }
+
+    fn hand_out(&mut self, places: &[usize], replies: RedisResult<Vec<Value>>) {
+        let replies = replies.map_err(Fault::from).and_then(|replies| {
+            if replies.len() == places.len() {
+                Ok(replies)
+            } else {
+                Err(Fault::nonsense(&Value::Array(replies)))
+            }
+        });
+        match replies {
+            Ok(replies) => self.answer(places, replies.into_iter().map(Ok)),
+            Err(fault) => self.answer(places, iter::repeat_with(|| Err(fault.clone()))),
+        }
+    }
+
+    fn answer(&mut self, places: &[usize], answers: impl Iterator<Item = Result<Value, Fault>>) {
+        let mut table = self.shared.table();
+        for (place, answer) in places.iter().zip(answers) {
+            self.wakers.extend(table.answer(*place, answer));
+        }
+        drop(table);
+        let count = u64::try_from(places.len()).unwrap_or(u64::MAX);
+        self.shared.replies.fetch_add(count, Ordering::Relaxed);
+        self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let received = self.receive(cx);
+        if self.send(cx) == State::Closed {
+            // Whoever needs an answer keeps the connection open.
+            return Poll::Ready(());
+        }
+        // Whoever was answered goes on, and what that leads to is sent, before the next are answered:
+        // the server and its callers work at the same time.
+        let next = self.on_the_way.front();
+        if next.is_some_and(|next| received || next.replied.is_some()) {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+/// A runtime that ends drops its tasks: nobody will be answered any more.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut table = self.shared.table();
+        table.state = State::Over;
+        let waiting = mem::take(&mut table.waiting);
+        drop(table);
+        let waiting = waiting.into_iter().map(|(_, place)| place);
+        let sent = mem::take(&mut self.on_the_way);
+        let sent = sent.into_iter().flat_map(|piece| piece.places);
+        let places: Vec<_> = sent.chain(waiting).collect();
+        self.answer(&places, iter::repeat_with(|| Err(Fault::closed())));
+    }
+}
+
+impl Spare {
+    /// The commands in the pipeline, on their way once this is polled.
+    fn sent(self) -> Piece {
+        let Self {
+            reply,
+            mut redis,
+            pipeline,
+            places,
+        } = self;
+        let count = places.len();
+        let sending = async move {
+            let replies = redis.send_packed_commands(&pipeline, 0, count).await;
+            (replies, pipeline, redis)
+        };
+        let reply = match reply {
+            Some(mut reply) => {
+                reply.set(sending);
+                reply
+            }
+            None => ReusableBoxFuture::new(sending),
+        };
+        Piece {
+            reply,
+            replied: None,
+            places,
+        }
+    }
+}
+
+impl Piece {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.replied.is_none() {
+            self.replied = Some(ready!(self.reply.poll(cx)));
+        }
+        Poll::Ready(())
     }
 }

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::error::StoreError;
 
 /// A command that was not answered as it should be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) error: StoreError,
     /// The connection is dead, half-dead or leads to a server that is no longer the master.
@@ -27,6 +27,15 @@ impl Fault {
     pub(super) fn timed_out(what: String) -> Self {
         Self {
             error: StoreError::in_doubt(what),
+            replace: true,
+            no_script: false,
+        }
+    }
+
+    /// Nothing will be heard on the connection any more.
+    pub(super) fn closed() -> Self {
+        Self {
+            error: StoreError::in_doubt("the connection has ended"),
             replace: true,
             no_script: false,
         }

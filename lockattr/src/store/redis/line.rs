@@ -15,10 +15,6 @@ use super::fault::Fault;
 use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
 
-/// As many commands may be on their way to a connection's driver before a further one has to wait
-/// for its turn, which costs it a wake-up.
-const QUEUE: usize = 1024;
-
 /// How to reach a server.
 pub(super) struct Server {
     pub(super) target: redis::Client,
@@ -171,8 +167,7 @@ impl Line {
         let server = &self.0.server;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(QUEUE);
+            .set_response_timeout(None);
         let fault = |error| Fault::from(error).error;
         let mut redis = server
             .target
@@ -187,7 +182,7 @@ impl Line {
                 .await
                 .map_err(fault)?;
         }
-        Ok(Desk::new(redis))
+        Ok(Desk::new(redis, &self.0.runtime))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

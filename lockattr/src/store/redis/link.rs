@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, RedisResult, Value};
+use redis::{Cmd, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
@@ -46,30 +46,26 @@ impl Watchdog {
     ///
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be
     /// silent: while other replies come in, this one is on its way.
-    pub(super) async fn ask(&self, command: &Cmd, patience: Duration) -> Answer {
+    pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
         let desk = match self.0.here() {
             Here::Up(desk) => desk,
             Here::Connecting(mut attempt) => outcome(attempt.wait().await)?,
             Here::Unfit => return Err(ended()),
         };
         let sent = Instant::now();
-        let mut redis = desk.redis();
-        let mut reply = pin!(redis.send_packed_command(command));
-        let mut seen = desk.replies();
-        let reply = loop {
+        let mut sending = desk.send(command);
+        let mut seen = sending.desk.replies();
+        let answer = loop {
             let until = Instant::now() + patience;
-            let answer = self.0.engine().until(until, reply.as_mut()).await;
-            let now = desk.replies();
+            let answer = self.0.engine().until(until, &mut sending).await;
+            let now = sending.desk.replies();
             if answer.is_ok() || now == seen {
                 break answer;
             }
             seen = now;
         };
-        let reply = reply.map_err(|Elapsed| silent(patience));
-        if reply.is_ok() {
-            desk.count_reply();
-        }
-        judge(&self.0, &desk, reply).map(|value| (value, sent))
+        let answer = answer.unwrap_or_else(|Elapsed| Err(silent(patience)));
+        judge(&self.0, &sending.desk, answer).map(|value| (value, sent))
     }
 
     pub(super) fn give_up_any(&self) {
@@ -140,8 +136,8 @@ impl Link {
             let sent = step.begin();
             let mut quiet = Duration::ZERO;
             let answer = poll_fn(|cx| {
-                if let Poll::Ready(reply) = Pin::new(&mut sending).poll(cx) {
-                    return Poll::Ready(Ok(reply));
+                if let Poll::Ready(answer) = Pin::new(&mut sending).poll(cx) {
+                    return Poll::Ready(answer);
                 }
                 quiet += step.look(cx);
                 let now = sending.desk.replies();
@@ -307,22 +303,14 @@ fn silent(patience: Duration) -> Fault {
 }
 
 /// What has come of a command; a connection that is not to be trusted any more is given up.
-fn judge(
-    line: &Line,
-    desk: &Arc<Desk>,
-    reply: Result<RedisResult<Value>, Fault>,
-) -> Result<Value, Fault> {
-    let fault = match reply {
-        Ok(reply) => match reply.and_then(Value::extract_error) {
-            Ok(value) => return Ok(value),
-            Err(error) => Fault::from(error),
-        },
-        Err(fault) => fault,
-    };
-    if fault.replace {
+fn judge(line: &Line, desk: &Arc<Desk>, answer: Result<Value, Fault>) -> Result<Value, Fault> {
+    let answer = answer.and_then(|value| value.extract_error().map_err(Fault::from));
+    if let Err(fault) = &answer
+        && fault.replace
+    {
         line.give_up(desk);
     }
-    Err(fault)
+    answer
 }
 
 impl fmt::Debug for Link {

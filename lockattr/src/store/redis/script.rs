@@ -63,9 +63,9 @@ impl Lua {
         make: impl Fn(Form<'_>) -> Cmd,
         patience: Duration,
     ) -> Answer {
-        let answer = watchdog.ask(&make(self.by_hash()), patience).await;
+        let answer = watchdog.ask(make(self.by_hash()), patience).await;
         if answer.as_ref().is_err_and(|fault| fault.no_script) {
-            return watchdog.ask(&make(self.by_text()), patience).await;
+            return watchdog.ask(make(self.by_text()), patience).await;
         }
         answer
     }
