@@ -150,8 +150,13 @@ impl Redis {
             // A release goes on where this is refused, so it would not show.
             let mut pop = redis::cmd("ZPOPMIN");
             pop.arg(self.queue(name));
-            let may_pop = self.calls.ask(pop, &mut self.step()).await;
-            may_pop.map_err(|fault| fault.error)?;
+            // Only what is not a lock is asked for its kind.
+            let mut kind = redis::cmd("TYPE");
+            kind.arg(name);
+            for command in [pop, kind] {
+                let may = self.calls.ask(command, &mut self.step()).await;
+                may.map_err(|fault| fault.error)?;
+            }
             self.prove_channel().await;
             self.token(name, &names, owner).await
         };
