@@ -218,7 +218,8 @@ impl Redis {
         in_doubt: bool,
         step: &mut Wait<'_>,
     ) -> Result<Acquired, Fault> {
-        let heard = !request.wait.is_zero() && self.subscriber.hears(request.owner);
+        let heard =
+            !request.wait.is_zero() && self.subscriber.hears(request.owner, request.wait).await;
         let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
         let (answer, sent) = contend.run(&self.calls, call, step).await?;

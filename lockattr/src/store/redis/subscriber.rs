@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use futures_core::Stream;
 use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::fault::Fault;
@@ -39,7 +39,11 @@ const SILENCE: Duration = Duration::from_millis(350);
 
 /// How much longer the silence may last for each place that the foremost of the client's requests
 /// stands from the first.
-const SILENCE_A_PLACE: Duration = Duration::from_millis(50);
+const SILENCE_A_PLACE: Duration = Duration::from_millis(100);
+
+/// For so long a caller waits at most for the client's first subscription before it asks to be put
+/// into a queue: one that nobody can tell would have to ask again.
+const FIRST_SUBSCRIPTION: Duration = Duration::from_millis(250);
 
 /// The first pause before an attempt to connect again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -61,20 +65,31 @@ struct Shared {
     /// Gives back what was given to a request that nobody waits for any more.
     give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
     requests: Mutex<Requests>,
-    /// Whether the channel is heard.
-    up: AtomicBool,
+    channel_is: watch::Sender<Channel>,
     /// Whether it was told that the channel cannot be heard.
     told: AtomicBool,
     /// Whether the task that hears runs.
     started: AtomicBool,
     /// Somebody waits again.
     wanted: Arc<Notify>,
+    /// Somebody waits who is in more of a hurry than the others.
+    sooner: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channel {
+    /// Nobody has waited yet, or nobody since it was lost.
+    Untried,
+    Heard,
+    Lost,
 }
 
 /// Requests by their owners.
 #[derive(Default)]
 struct Requests {
     waiting: HashMap<String, Waiting>,
+    /// When the connection is looked after next.
+    tick: Option<Instant>,
     /// Those that wait no more, and since when, for as long as the server may not know it.
     gone: HashMap<String, Instant>,
 }
@@ -84,6 +99,8 @@ struct Requests {
 struct Waiting {
     news: Option<News>,
     waker: Option<Waker>,
+    /// Whether the server was asked since it waits: if not, it cannot have missed anything.
+    asked: bool,
     /// How many stood before it when that was told last.
     place: u64,
     /// A moment of our clock, and what the server's clock, in microseconds, said after it.
@@ -123,10 +140,11 @@ impl Subscriber {
             channel,
             give_back,
             requests: Mutex::default(),
-            up: AtomicBool::new(false),
+            channel_is: watch::Sender::new(Channel::Untried),
             told: AtomicBool::new(false),
             started: AtomicBool::new(false),
             wanted: Arc::default(),
+            sooner: Arc::default(),
         }))
     }
 
@@ -163,9 +181,9 @@ impl Subscriber {
         }
     }
 
-    /// Whether a request would be told now. Where the channel is not heard, it is going to be, and
-    /// all who wait are told to look then.
-    pub(super) fn hears(&self, owner: &str) -> bool {
+    /// Whether a request that is about to be asked would be told. Where the channel is not heard, it is
+    /// going to be, and all who wait are told to look then.
+    pub(super) async fn hears(&self, owner: &str, left: Duration) -> bool {
         if !self.0.requests().waiting.contains_key(owner) {
             return false;
         }
@@ -173,11 +191,19 @@ impl Subscriber {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
             self.0.server.engine.spawn(task);
         }
-        let up = self.0.up.load(Ordering::Acquire);
-        if !up {
+        if !self.0.is_heard() {
             self.0.wanted.notify_one();
+            let until = Instant::now() + left.min(FIRST_SUBSCRIPTION);
+            let mut channel = self.0.channel_is.subscribe();
+            let tried = channel.wait_for(|is| *is != Channel::Untried);
+            // It is asked all the same.
+            let _ = self.0.server.engine.until(until, tried).await;
         }
-        up
+        let mut requests = self.0.requests();
+        if let Some(waiting) = requests.waiting.get_mut(owner) {
+            waiting.asked = true;
+        }
+        self.0.is_heard()
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -186,8 +212,13 @@ impl Subscriber {
 
     /// A request stands in a queue, with so many before it.
     pub(super) fn queued(&self, owner: &str, place: u64) {
-        if let Some(waiting) = self.0.requests().waiting.get_mut(owner) {
+        let mut requests = self.0.requests();
+        if let Some(waiting) = requests.waiting.get_mut(owner) {
             waiting.place = place;
+        }
+        let by = Instant::now() + silence(place);
+        if requests.tick.is_some_and(|tick| by < tick) {
+            self.0.sooner.notify_one();
         }
     }
 
@@ -235,6 +266,15 @@ impl Ear for Heard<'_> {
 impl Drop for Heard<'_> {
     fn drop(&mut self) {
         self.subscriber.requests().waiting.remove(self.owner);
+    }
+}
+
+impl Requests {
+    /// The place of the one that waits with the fewest before it.
+    fn foremost(&self) -> Option<u64> {
+        let waiting = self.waiting.values();
+        let waiting = waiting.filter(|one| !matches!(one.news, Some(News::Granted { .. })));
+        waiting.map(|one| one.place).min()
     }
 }
 
@@ -287,16 +327,24 @@ impl Shared {
         self.requests().waiting.is_empty()
     }
 
+    fn is_heard(&self) -> bool {
+        *self.channel_is.borrow() == Channel::Heard
+    }
+
     /// How long the connection may be silent; `None` while nobody waits.
     fn silence(&self) -> Option<Duration> {
-        let requests = self.requests();
-        let foremost = requests
-            .waiting
-            .values()
-            .map(|waiting| waiting.place)
-            .min()?;
-        let places = u32::try_from(foremost).unwrap_or(u32::MAX);
-        Some(SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places)))
+        self.requests().foremost().map(silence)
+    }
+
+    /// When the connection is to be looked after next, where nothing came after that moment.
+    fn next_tick(&self, quiet: Instant) -> Instant {
+        let mut requests = self.requests();
+        let tick = match requests.foremost() {
+            Some(place) => quiet + silence(place),
+            None => Instant::now() + SILENCE,
+        };
+        requests.tick = Some(tick);
+        tick
     }
 
     async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
@@ -314,15 +362,23 @@ impl Shared {
         }
     }
 
-    /// All who wait had better look for themselves.
-    fn tell_all(&self) {
+    /// The channel is heard from now on, or not: all who wait had better look for themselves.
+    fn tell_all(&self, channel: Channel) {
         let mut wakers = Vec::new();
-        for waiting in self.requests().waiting.values_mut() {
+        // Until they are let go nobody else asks.
+        let mut requests = self.requests();
+        self.channel_is.send_replace(channel);
+        for waiting in requests
+            .waiting
+            .values_mut()
+            .filter(|waiting| waiting.asked)
+        {
             waiting.hear(News::Look);
             // It may be another server's clock from now on.
             waiting.tie = None;
             wakers.extend(waiting.waker.take());
         }
+        drop(requests);
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -425,6 +481,12 @@ impl<'a> Message<'a> {
     }
 }
 
+/// How long the connection may be silent for a request with so many before it.
+fn silence(place: u64) -> Duration {
+    let places = u32::try_from(place).unwrap_or(u32::MAX);
+    SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places))
+}
+
 /// Hears for as long as the client lives, on the engine.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
@@ -434,6 +496,8 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
             return;
         };
         if subscriber.nobody_waits() {
+            subscriber.channel_is.send_replace(Channel::Untried);
+            lost = false;
             drop(subscriber);
             wanted.notified().await;
             continue;
@@ -447,19 +511,19 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 }
                 pause = FIRST_PAUSE;
                 lost = false;
-                subscriber.up.store(true, Ordering::Release);
-                subscriber.tell_all();
+                subscriber.tell_all(Channel::Heard);
+                let sooner = Arc::clone(&subscriber.sooner);
                 drop(subscriber);
-                hear(&shared, &wanted, &sink, &mut stream, patience).await;
+                hear(&shared, &wanted, &sooner, &sink, &mut stream, patience).await;
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
-                subscriber.up.store(false, Ordering::Release);
+                subscriber.channel_is.send_replace(Channel::Lost);
             }
             Err(error) => {
                 subscriber.tell_unheard(&error);
                 if !std::mem::replace(&mut lost, true) {
-                    subscriber.tell_all();
+                    subscriber.tell_all(Channel::Lost);
                 }
             }
         }
@@ -473,6 +537,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
 async fn hear(
     shared: &Weak<Shared>,
     wanted: &Notify,
+    sooner: &Notify,
     sink: &PubSubSink,
     stream: &mut PubSubStream,
     patience: Duration,
@@ -481,7 +546,15 @@ async fn hear(
     let mut quiet = Instant::now();
     let mut sign: Option<SignOfLife> = None;
     loop {
-        let event = poll_fn(|cx| poll_event(cx, stream, &mut sign, tick.as_mut())).await;
+        let mut hurry = pin!(sooner.notified());
+        let event = poll_fn(|cx| {
+            let event = poll_event(cx, stream, &mut sign, tick.as_mut());
+            if event.is_pending() {
+                return hurry.as_mut().poll(cx).map(|()| Event::Sooner);
+            }
+            event
+        });
+        let event = event.await;
         let Some(subscriber) = shared.upgrade() else {
             return;
         };
@@ -495,6 +568,7 @@ async fn hear(
                 quiet = Instant::now();
             }
             Event::Answered(false) | Event::Closed => return,
+            Event::Sooner => {}
             Event::Tick if sign.is_some() => return,
             Event::Tick => match subscriber.silence() {
                 Some(silence) if quiet.elapsed() >= silence => {
@@ -519,8 +593,14 @@ async fn hear(
                 }
             },
         }
-        let next = if sign.is_some() { patience } else { SILENCE };
-        tick.as_mut().reset(tokio::time::Instant::now() + next);
+        let next = if sign.is_some() {
+            Instant::now() + patience
+        } else if let Some(subscriber) = shared.upgrade() {
+            subscriber.next_tick(quiet)
+        } else {
+            return;
+        };
+        tick.as_mut().reset(next.into());
     }
 }
 
@@ -531,6 +611,8 @@ enum Event {
     /// A sign of life was asked for, and came or did not.
     Answered(bool),
     Closed,
+    /// Somebody waits for whom the next tick would be too late.
+    Sooner,
     Tick,
 }
 
