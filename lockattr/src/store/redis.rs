@@ -24,6 +24,7 @@ mod pulse;
 mod reply;
 mod script;
 mod subscriber;
+mod subscription;
 mod target;
 
 use fault::Fault;
@@ -218,8 +219,11 @@ impl Redis {
         in_doubt: bool,
         step: &mut Wait<'_>,
     ) -> Result<Acquired, Fault> {
-        let heard =
-            !request.wait.is_zero() && self.subscriber.hears(request.owner, request.wait).await;
+        let heard = !request.wait.is_zero()
+            && self
+                .subscriber
+                .hears(request.owner, request.wait, &self.calls)
+                .await;
         let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
         let (answer, sent) = contend.run(&self.calls, call, step).await?;

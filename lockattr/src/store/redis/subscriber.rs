@@ -2,11 +2,13 @@
 //!
 //! A release names the next owner inside the server and publishes it on the channel of that owner's
 //! client. One connection hears for every key that the client waits for; it is made when a caller
-//! waits for the first time, and kept.
+//! waits for the first time, and kept. Where all who wait are on one runtime it is driven there, as
+//! the connection over which they ask; on the engine otherwise, so that no runtime that is blocked
+//! keeps the news from another's callers.
 //!
 //! A lost message would be a lost wake-up, so the connection is known to be whole: while somebody
-//! waits and nothing comes in it subscribes again, which the server answers, and when it was lost and made anew, all who wait
-//! are told to look for themselves.
+//! waits and nothing comes in it subscribes again, which the server answers, and when it was lost
+//! and made anew, all who wait are told to look for themselves.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,23 +19,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use futures_core::Stream;
 use redis::Msg;
-use redis::aio::{PubSubSink, PubSubStream};
-use tokio::sync::futures::Notified;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Sleep, sleep};
 
-use super::fault::Fault;
 use super::line::Server;
+use super::link::Link;
+use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
 use crate::jitter::jittered;
 use crate::store::{Ear, Woken};
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or as long as it took to be made where that is longer.
-/// Together they bound what a silent connection costs a waiter. The sign is to subscribe once more,
-/// which needs no right that it does not have. Those far back in a queue are in less of a hurry, so
+/// Together they bound what a silent connection costs a waiter. Those far back in a queue are in less of a hurry, so
 /// that a crowd of clients does not keep the server busy with signs of life.
 const SILENCE: Duration = Duration::from_millis(350);
 
@@ -88,10 +88,25 @@ enum Channel {
 #[derive(Default)]
 struct Requests {
     waiting: HashMap<String, Waiting>,
+    /// When something was heard last.
+    heard: Option<Instant>,
     /// When the connection is looked after next.
     tick: Option<Instant>,
+    place: Place,
     /// Those that wait no more, and since when, for as long as the server may not know it.
     gone: HashMap<String, Instant>,
+}
+
+/// Where the connection is to be driven.
+#[derive(Default)]
+enum Place {
+    /// That depends on who waits first.
+    #[default]
+    Open,
+    /// On the runtime of all who wait.
+    Away(Handle),
+    /// On the engine.
+    Home,
 }
 
 /// One request that waits.
@@ -156,11 +171,16 @@ impl Subscriber {
     /// Subscribes once, and hears nothing.
     pub(super) async fn prove(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
-        let proved = self
-            .0
-            .server
-            .engine
-            .spawn(async move { shared.connect().await.map(drop) });
+        let engine = &self.0.server.engine;
+        let proved = engine.spawn(async move {
+            let Shared {
+                server, channel, ..
+            } = &*shared;
+            let home = server.engine.runtime();
+            Subscription::on(home, server, channel, drop)
+                .await
+                .map(drop)
+        });
         proved
             .await
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
@@ -183,10 +203,11 @@ impl Subscriber {
 
     /// Whether a request that is about to be asked would be told. Where the channel is not heard, it is
     /// going to be, and all who wait are told to look then.
-    pub(super) async fn hears(&self, owner: &str, left: Duration) -> bool {
+    pub(super) async fn hears(&self, owner: &str, left: Duration, calls: &Link) -> bool {
         if !self.0.requests().waiting.contains_key(owner) {
             return false;
         }
+        self.0.find_place(calls);
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
             self.0.server.engine.spawn(task);
@@ -270,6 +291,11 @@ impl Drop for Heard<'_> {
 }
 
 impl Requests {
+    /// When the connection, which was alive at that moment, has shown that last.
+    fn alive(&self, at: Instant) -> Instant {
+        self.heard.map_or(at, |heard| heard.max(at))
+    }
+
     /// The place of the one that waits with the fewest before it.
     fn foremost(&self) -> Option<u64> {
         let waiting = self.waiting.values();
@@ -331,35 +357,77 @@ impl Shared {
         *self.channel_is.borrow() == Channel::Heard
     }
 
-    /// How long the connection may be silent; `None` while nobody waits.
-    fn silence(&self) -> Option<Duration> {
-        self.requests().foremost().map(silence)
+    /// Whether the connection, which was alive at that moment, has been silent for too long; `None`
+    /// while nobody waits.
+    fn is_overdue(&self, alive: Instant) -> Option<bool> {
+        let requests = self.requests();
+        let silence = silence(requests.foremost()?);
+        Some(requests.alive(alive).elapsed() >= silence)
     }
 
-    /// When the connection is to be looked after next, where nothing came after that moment.
-    fn next_tick(&self, quiet: Instant) -> Instant {
+    /// When the connection is to be looked after next: it was alive at that moment, or later.
+    fn next_tick(&self, alive: Instant) -> Instant {
         let mut requests = self.requests();
         let tick = match requests.foremost() {
-            Some(place) => quiet + silence(place),
+            Some(place) => requests.alive(alive) + silence(place),
             None => Instant::now() + SILENCE,
         };
         requests.tick = Some(tick);
         tick
     }
 
-    async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
-        let connecting = async {
-            let (mut sink, stream) = self.server.target.get_async_pubsub().await?.split();
-            sink.subscribe(&self.channel).await?;
-            Ok((sink, stream))
-        };
-        match timeout(self.server.connect_timeout, connecting).await {
-            Ok(connected) => connected.map_err(|error: redis::RedisError| Fault::from(error).error),
-            Err(_) => Err(StoreError::refused(format!(
-                "no answer within {:?}",
-                self.server.connect_timeout
-            ))),
+    /// A runtime drives the connection for its own callers alone.
+    fn find_place(&self, calls: &Link) {
+        let here = Handle::try_current().ok().map(|here| here.id());
+        let mut requests = self.requests();
+        match &requests.place {
+            Place::Home => {}
+            Place::Away(runtime) if here == Some(runtime.id()) => {}
+            Place::Away(_) => {
+                requests.place = Place::Home;
+                self.sooner.notify_one();
+            }
+            Place::Open => {
+                drop(requests);
+                if let Some(runtime) = calls.runtime() {
+                    self.set_place(Place::Away(runtime));
+                }
+            }
         }
+    }
+
+    /// What kept the connection from its callers' runtime may be over.
+    fn leave_home(&self) {
+        let mut requests = self.requests();
+        if matches!(requests.place, Place::Home) {
+            requests.place = Place::Open;
+        }
+    }
+
+    fn set_place(&self, place: Place) {
+        self.requests().place = place;
+    }
+
+    /// The runtime other than the engine's that the connection is to be driven on.
+    fn away(&self) -> Option<Handle> {
+        match &self.requests().place {
+            Place::Away(runtime) => Some(runtime.clone()),
+            Place::Open | Place::Home => None,
+        }
+    }
+
+    async fn subscribe(
+        self: &Arc<Self>,
+        away: Option<&Handle>,
+    ) -> Result<Subscription, StoreError> {
+        let home = self.server.engine.runtime();
+        let shared = Arc::downgrade(self);
+        let hear = move |message: Msg| {
+            if let Some(subscriber) = shared.upgrade() {
+                subscriber.deliver(&message);
+            }
+        };
+        Subscription::on(away.unwrap_or(home), &self.server, &self.channel, hear).await
     }
 
     /// The channel is heard from now on, or not: all who wait had better look for themselves.
@@ -391,6 +459,7 @@ impl Shared {
             return;
         };
         let mut requests = self.requests();
+        requests.heard = Some(heard);
         if let Some(waiting) = requests.waiting.get_mut(message.owner) {
             waiting.hear(match &message.what {
                 What::Granted(grant) => News::Granted {
@@ -487,7 +556,7 @@ fn silence(place: u64) -> Duration {
     SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places))
 }
 
-/// Hears for as long as the client lives, on the engine.
+/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the engine.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     let mut lost = false;
@@ -497,15 +566,21 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
         };
         if subscriber.nobody_waits() {
             subscriber.channel_is.send_replace(Channel::Untried);
+            subscriber.leave_home();
             lost = false;
             drop(subscriber);
             wanted.notified().await;
             continue;
         }
         let begun = Instant::now();
-        match subscriber.connect().await {
-            Ok((sink, mut stream)) => {
-                let patience = SILENCE.max(begun.elapsed());
+        let away = subscriber.away();
+        match subscriber.subscribe(away.as_ref()).await {
+            Ok(subscription) => {
+                let kept = Kept {
+                    subscription,
+                    away: away.is_some(),
+                    patience: SILENCE.max(begun.elapsed()),
+                };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
                     tracing::info!("callers that wait for a lock are woken again");
                 }
@@ -514,11 +589,18 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 subscriber.tell_all(Channel::Heard);
                 let sooner = Arc::clone(&subscriber.sooner);
                 drop(subscriber);
-                hear(&shared, &wanted, &sooner, &sink, &mut stream, patience).await;
+                let end = kept.look_after(&shared, &wanted, &sooner).await;
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
                 subscriber.channel_is.send_replace(Channel::Lost);
+                if end == End::Silent {
+                    subscriber.set_place(Place::Home);
+                }
+            }
+            Err(_) if away.is_some() => {
+                subscriber.set_place(Place::Home);
+                continue;
             }
             Err(error) => {
                 subscriber.tell_unheard(&error);
@@ -533,119 +615,109 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     }
 }
 
-/// Delivers messages until the connection is lost, or has been silent for too long.
-async fn hear(
-    shared: &Weak<Shared>,
-    wanted: &Notify,
-    sooner: &Notify,
-    sink: &PubSubSink,
-    stream: &mut PubSubStream,
+/// A subscription, and how it is looked after.
+struct Kept {
+    subscription: Subscription,
+    /// Whether another runtime than the engine's drives it.
+    away: bool,
+    /// How long a sign of life may take.
     patience: Duration,
-) {
-    let mut tick = pin!(sleep(SILENCE));
-    let mut quiet = Instant::now();
-    let mut sign: Option<SignOfLife> = None;
-    loop {
-        let mut hurry = pin!(sooner.notified());
-        let event = poll_fn(|cx| {
-            let event = poll_event(cx, stream, &mut sign, tick.as_mut());
-            if event.is_pending() {
-                return hurry.as_mut().poll(cx).map(|()| Event::Sooner);
-            }
-            event
-        });
-        let event = event.await;
-        let Some(subscriber) = shared.upgrade() else {
-            return;
-        };
-        match event {
-            Event::Message(message) => {
-                subscriber.deliver(&message);
-                quiet = Instant::now();
-            }
-            Event::Answered(true) => {
-                sign = None;
-                quiet = Instant::now();
-            }
-            Event::Answered(false) | Event::Closed => return,
-            Event::Sooner => {}
-            Event::Tick if sign.is_some() => return,
-            Event::Tick => match subscriber.silence() {
-                Some(silence) if quiet.elapsed() >= silence => {
-                    let mut sink = sink.clone();
-                    let channel = subscriber.channel.clone();
-                    sign = Some(Box::pin(
-                        async move { sink.subscribe(channel).await.is_ok() },
-                    ));
-                }
-                Some(_) => {}
-                None => {
-                    drop(subscriber);
-                    // Nothing has to be known of it before somebody waits.
-                    let somebody = pin!(wanted.notified());
-                    let Some(message) = idle(stream, somebody).await else {
-                        return;
-                    };
-                    if let (Some(message), Some(subscriber)) = (message, shared.upgrade()) {
-                        subscriber.deliver(&message);
-                    }
-                    quiet = Instant::now();
-                }
-            },
-        }
-        let next = if sign.is_some() {
-            Instant::now() + patience
-        } else if let Some(subscriber) = shared.upgrade() {
-            subscriber.next_tick(quiet)
-        } else {
-            return;
-        };
-        tick.as_mut().reset(next.into());
-    }
 }
 
-type SignOfLife = Pin<Box<dyn Future<Output = bool> + Send>>;
+impl Kept {
+    /// Until the connection is lost, has been silent for too long, or belongs elsewhere.
+    async fn look_after(mut self, shared: &Weak<Shared>, wanted: &Notify, sooner: &Notify) -> End {
+        let mut tick = pin!(sleep(SILENCE));
+        let mut alive = Instant::now();
+        let mut sign: Option<SignOfLife> = None;
+        loop {
+            let mut hurry = pin!(sooner.notified());
+            let event = poll_fn(|cx| {
+                let event = self.poll_event(cx, &mut sign, tick.as_mut());
+                if event.is_pending() {
+                    return hurry.as_mut().poll(cx).map(|()| Event::Sooner);
+                }
+                event
+            });
+            let event = event.await;
+            let Some(subscriber) = shared.upgrade() else {
+                return End::Closed;
+            };
+            match event {
+                Event::End(end) => return end,
+                Event::Answered(false) => return End::Closed,
+                Event::Tick if sign.is_some() => {
+                    if subscriber.requests().alive(alive).elapsed() >= self.patience {
+                        return End::Silent;
+                    }
+                }
+                Event::Answered(true) => {
+                    sign = None;
+                    alive = Instant::now();
+                }
+                Event::Sooner if self.away && subscriber.away().is_none() => return End::Closed,
+                Event::Sooner => {}
+                Event::Tick => match subscriber.is_overdue(alive) {
+                    Some(true) => sign = Some(self.subscription.sign_of_life()),
+                    Some(false) => {}
+                    None => {
+                        drop(subscriber);
+                        // Nothing has to be known of it before somebody waits.
+                        if let Some(end) = self.rest(wanted).await {
+                            return end;
+                        }
+                        alive = Instant::now();
+                    }
+                },
+            }
+            let next = if sign.is_some() {
+                Instant::now() + self.patience
+            } else if let Some(subscriber) = shared.upgrade() {
+                subscriber.next_tick(alive)
+            } else {
+                return End::Closed;
+            };
+            tick.as_mut().reset(next.into());
+        }
+    }
+
+    fn poll_event(
+        &mut self,
+        cx: &mut Context<'_>,
+        sign: &mut Option<SignOfLife>,
+        tick: Pin<&mut Sleep>,
+    ) -> Poll<Event> {
+        if let Poll::Ready(end) = self.subscription.poll_end(cx) {
+            return Poll::Ready(Event::End(end));
+        }
+        if let Some(sign) = sign
+            && let Poll::Ready(answered) = sign.as_mut().poll(cx)
+        {
+            return Poll::Ready(Event::Answered(answered));
+        }
+        tick.poll(cx).map(|()| Event::Tick)
+    }
+
+    /// Waits until somebody waits, or for the end.
+    async fn rest(&mut self, wanted: &Notify) -> Option<End> {
+        let mut somebody = pin!(wanted.notified());
+        poll_fn(|cx| {
+            if let Poll::Ready(end) = self.subscription.poll_end(cx) {
+                return Poll::Ready(Some(end));
+            }
+            somebody.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
 
 enum Event {
-    Message(Msg),
+    End(End),
     /// A sign of life was asked for, and came or did not.
     Answered(bool),
-    Closed,
-    /// Somebody waits for whom the next tick would be too late.
+    /// Somebody waits for whom the next tick would be too late, or in another place.
     Sooner,
     Tick,
-}
-
-fn poll_event(
-    cx: &mut Context<'_>,
-    stream: &mut PubSubStream,
-    sign: &mut Option<SignOfLife>,
-    tick: Pin<&mut Sleep>,
-) -> Poll<Event> {
-    if let Poll::Ready(message) = Pin::new(stream).poll_next(cx) {
-        return Poll::Ready(message.map_or(Event::Closed, Event::Message));
-    }
-    if let Some(sign) = sign
-        && let Poll::Ready(answered) = sign.as_mut().poll(cx)
-    {
-        return Poll::Ready(Event::Answered(answered));
-    }
-    tick.poll(cx).map(|()| Event::Tick)
-}
-
-/// Waits until somebody waits, or a message comes that was for somebody who has gone. `None` where
-/// the connection is lost.
-async fn idle(
-    stream: &mut PubSubStream,
-    mut somebody: Pin<&mut Notified<'_>>,
-) -> Option<Option<Msg>> {
-    poll_fn(|cx| {
-        if let Poll::Ready(message) = Pin::new(&mut *stream).poll_next(cx) {
-            return Poll::Ready(message.map(Some));
-        }
-        somebody.as_mut().poll(cx).map(|()| Some(None))
-    })
-    .await
 }
 
 impl fmt::Debug for Subscriber {
