@@ -102,19 +102,23 @@ impl Contest {
         outcome(children, begin)
     }
 
-    /// The same while commands are counted: for each turn.
+    /// The same while commands are counted: for each turn. Not to the very end, when all who wait leave
+    /// their queue.
     pub(super) fn counted(&self, subject: Subject, arena: &Arena) -> Option<Asked> {
         arena.clear();
         let mut count = arena.count();
         let mut children = self.start(subject, arena)?;
-        self.play(&mut children);
-        thread::sleep(self.warm_up);
+        let begin = self.play(&mut children);
+        let end = begin + self.length * 19 / 20;
+        thread::sleep(begin.saturating_sub(now()));
         count.asked();
         let begin = now();
-        thread::sleep(self.length);
+        thread::sleep(end.saturating_sub(now()));
         let asked = count.asked();
-        let outcome = outcome(children, begin)?;
-        Some(asked.per(outcome.turns.len() as f64))
+        let end = now().as_secs_f64();
+        let turns = outcome(children, begin)?.turns;
+        let counted = turns.iter().filter(|turn| turn.entered < end);
+        Some(asked.per(counted.count() as f64))
     }
 
     fn start(&self, subject: Subject, arena: &Arena) -> Option<Vec<Child>> {

@@ -34,7 +34,7 @@ const STAGGER: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
-const LONGEST_LOOK: Duration = Duration::from_secs(30);
+const LONGEST_LOOK: Duration = Duration::from_secs(100);
 
 /// What a call seldom comes to. The future of every locked function holds the rest of this module,
 /// and the crate it is in compiles that: this is boxed, and compiled here.

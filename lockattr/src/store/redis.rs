@@ -24,6 +24,7 @@ mod pulse;
 mod reply;
 mod script;
 mod subscriber;
+mod subscription;
 mod target;
 
 use fault::Fault;
@@ -150,8 +151,13 @@ impl Redis {
             // A release goes on where this is refused, so it would not show.
             let mut pop = redis::cmd("ZPOPMIN");
             pop.arg(self.queue(name));
-            let may_pop = self.calls.ask(pop, &mut self.step()).await;
-            may_pop.map_err(|fault| fault.error)?;
+            // Only what is not a lock is asked for its kind.
+            let mut kind = redis::cmd("TYPE");
+            kind.arg(name);
+            for command in [pop, kind] {
+                let may = self.calls.ask(command, &mut self.step()).await;
+                may.map_err(|fault| fault.error)?;
+            }
             self.prove_channel().await;
             self.token(name, &names, owner).await
         };
@@ -213,7 +219,11 @@ impl Redis {
         in_doubt: bool,
         step: &mut Wait<'_>,
     ) -> Result<Acquired, Fault> {
-        let heard = !request.wait.is_zero() && self.subscriber.hears(request.owner);
+        let heard = !request.wait.is_zero()
+            && self
+                .subscriber
+                .hears(request.owner, request.wait, &self.calls)
+                .await;
         let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
         let (answer, sent) = contend.run(&self.calls, call, step).await?;

@@ -11,7 +11,7 @@ use tests::server::Server;
 use tests::wait;
 use tokio::runtime::Builder;
 
-use crate::support::{BOUND, SLACK, by_hand, client, nap, polled, runtimes};
+use crate::support::{BOUND, LOOK, SLACK, by_hand, client, nap, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -211,4 +211,75 @@ fn a_blocked_runtime_does_not_take_its_late_replies_for_lost() {
         assert_eq!(server.clients(), before);
         assert_eq!(locks.stats().release_failed, 0);
     });
+}
+
+/// Waits for a key that another client holds; the answer is when it was had.
+async fn waits(locks: Client, key: &'static str) -> Instant {
+    let lease = locks.lock(key).wait(60 * SECOND).acquire().await.unwrap();
+    let had = Instant::now();
+    lease.release().await.unwrap();
+    had
+}
+
+/// One hears for both: the news of the second runtime's caller may not be left to the first.
+#[test]
+fn a_blocked_runtime_does_not_keep_the_news_from_the_callers_of_another() {
+    let server = Server::start();
+    let [first, second] = runtimes();
+    let locks = second.block_on(client(&server));
+    let holder = second.block_on(client(&server));
+    let held = |key| second.block_on(holder.lock(key).acquire()).unwrap();
+    let (kept, given) = (held("a"), held("b"));
+    let in_line = |key: &str| server.waiters(&format!("lock:{key}")) == 1;
+    let free = Arc::new(AtomicBool::new(false));
+    let blocked = {
+        let (locks, free) = (locks.clone(), Arc::clone(&free));
+        thread::spawn(move || {
+            first.spawn(waits(locks, "a"));
+            first.block_on(wait::until("it hears", || free.load(Ordering::SeqCst)));
+            // Its callers are not polled any more, nor what it drives.
+            while free.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+        })
+    };
+    wait::block_until("the first stands in line", || in_line("a"));
+    wait::block_until("it hears", || server.subscribers() == 1);
+    free.store(true, Ordering::SeqCst);
+    thread::sleep(Duration::from_millis(100));
+    let call = second.spawn(waits(locks.clone(), "b"));
+    wait::block_until("the second stands in line", || in_line("b"));
+    thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    second.block_on(given.release()).unwrap();
+    let took = second.block_on(call).unwrap() - start;
+    assert!(took < LOOK / 3, "{took:?}");
+    free.store(false, Ordering::SeqCst);
+    blocked.join().unwrap();
+    second.block_on(kept.release()).unwrap();
+    wait::block_until("nothing is left", || server.size() == 0);
+}
+
+#[test]
+fn a_runtime_that_hears_and_ends_takes_no_news_of_others_with_it() {
+    let server = Server::start();
+    let [ending, lasting] = runtimes();
+    let locks = lasting.block_on(client(&server));
+    let holder = lasting.block_on(client(&server));
+    let lease = lasting.block_on(holder.lock("a").acquire()).unwrap();
+    let waiters = || server.waiters("lock:a");
+    let gone = ending.spawn(waits(locks.clone(), "a"));
+    ending.block_on(wait::until("it stands in line", || waiters() == 1));
+    drop(ending);
+    let call = lasting.spawn(waits(locks.clone(), "a"));
+    wait::block_until("it is heard again", || {
+        server.subscribers() == 1 && waiters() == 1
+    });
+    thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    lasting.block_on(lease.release()).unwrap();
+    let took = lasting.block_on(call).unwrap() - start;
+    assert!(took < LOOK / 3, "{took:?}");
+    assert!(lasting.block_on(gone).unwrap_err().is_cancelled());
+    wait::block_until("nothing is left", || server.size() == 0);
 }

@@ -101,6 +101,25 @@ async fn a_section_costs_the_same_with_two_waiting_clients_and_with_fifty() {
     }
 }
 
+/// Its subscription comes first: whoever could not be told would have to ask again.
+#[tokio::test]
+async fn a_client_that_waits_for_the_first_time_asks_for_its_place_once() {
+    let (server, locks) = pair().await;
+    let other = client(&server).await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut callers = Callers::new(&server, "sync:42");
+    let mut monitor = server.monitor();
+    callers.arrive(&other).await;
+    nap(100).await;
+    let steps = |seen: Vec<Seen>| seen.iter().filter(|seen| seen.is_step()).count();
+    // A try, and the place in the queue.
+    assert_eq!(steps(monitor.seen()), 2);
+    lease.release().await.unwrap();
+    callers.within(SECOND, 1).await;
+    wait::until("all is given back", || server.size() == 0).await;
+    assert_eq!(steps(monitor.seen()), 2);
+}
+
 #[tokio::test]
 async fn waiters_that_were_killed_are_passed_over_in_the_same_release() {
     let (server, locks) = pair().await;

@@ -19,14 +19,18 @@ local function slot(i)
 end
 
 local function look(key)
-  local kind = redis.call('TYPE', key).ok
-  if kind == 'none' then
+  local holder = redis.pcall('GET', key)
+  if not holder then
     return 1
   end
-  if kind ~= 'string' then
+  if type(holder) == 'table' then
+    local kind = redis.call('TYPE', key).ok
+    -- Where it is not the kind that kept it from being read, the same error ends this.
+    if kind == 'string' or kind == 'none' then
+      redis.call('GET', key)
+    end
     return -1, 'a ' .. kind
   end
-  local holder = redis.call('GET', key)
   if holder == ARGV[1] then
     return 1, 'ours'
   end
@@ -85,15 +89,12 @@ if not asks then
   return refusal
 end
 local line = queue(asks)
-if not redis.call('ZSCORE', line, me) then
-  local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
-  redis.call('ZADD', line, (tonumber(last[2]) or 0) + 1, me)
-end
+local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
+redis.call('ZADD', line, 'NX', (tonumber(last[2]) or 0) + 1, me)
 local length = math.min(wait + 1000, LONGEST)
 if redis.call('PTTL', line) < length then
   redis.call('PEXPIRE', line, length)
 end
-local time = redis.call('TIME')
 table.insert(refusal, redis.call('ZRANK', line, me))
-table.insert(refusal, string.format('%.0f', time[1] * 1000000 + time[2]))
+table.insert(refusal, clock())
 return refusal

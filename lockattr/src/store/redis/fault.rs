@@ -105,7 +105,7 @@ impl From<RedisError> for Fault {
 
 /// What a user needs, for a server that does not say which of them is missing.
 const RIGHTS: &str = "a lock client needs +set +get +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
-                      +zrem +zscore +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix";
+                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix";
 
 /// The server's own words where it said any: they name the missing right, the full memory, the
 /// replica.

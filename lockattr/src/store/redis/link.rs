@@ -154,6 +154,13 @@ impl Link {
         }
     }
 
+    /// The caller's runtime, where a connection is driven on it.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        let here = self.here();
+        let is_up = here.up().is_some() && !here.is(&self.0.home);
+        is_up.then(|| here.runtime().clone())
+    }
+
     /// For an answer that showed the connection of whoever polls this to be out of step.
     pub(super) fn give_up_any(&self) {
         self.here().give_up_any();

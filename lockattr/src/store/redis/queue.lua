@@ -14,6 +14,12 @@ local function tell(channel, news)
   return type(heard) == 'number' and heard > 0
 end
 
+-- The server's clock, in microseconds.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] .. string.sub('00000' .. time[2], -6)
+end
+
 -- The first entry of a queue, taken out; nothing where the queue is empty or cannot be read.
 local function first(queue)
   local taken = redis.pcall('ZPOPMIN', queue)
@@ -26,21 +32,27 @@ local FEW = 10
 -- Tells the first of a queue that it is, and for how many ms the lock is held yet: the first one
 -- looks for itself when a wake-up may have been lost.
 local function tell_first(queue, left)
-  local waiting = redis.pcall('ZRANGE', queue, 0, FEW)
-  local owner, channel = string.match(waiting[1] or '', '^(%S+) %d+ %d+ (.+)$')
-  if owner and #waiting <= FEW then
+  if redis.pcall('ZRANGE', queue, FEW, FEW)[1] then
+    return
+  end
+  local entry = redis.pcall('ZRANGE', queue, 0, 0)[1]
+  local owner, channel = string.match(entry or '', '^(%S+) %d+ %d+ (.+)$')
+  if owner then
     redis.pcall('PUBLISH', channel, owner .. ' first ' .. left)
   end
 end
 
 -- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
--- be `me`, who needs not be told. Answers the owner; nothing where nobody is left who waits.
-local function pass(lock, index, queue, me)
+-- be `me`, who needs not be told; the first entry may be out of the queue already. Answers the owner;
+-- nothing where nobody is left who waits.
+local function pass(lock, index, queue, me, entry, place)
   local aside, written, winner = {}, false, nil
-  repeat
-    local entry, place = first(queue)
-    local owner, ttl, permits, channel = string.match(entry or '', '^(%S+) (%d+) (%d+) (.+)$')
-    if entry and entry == me then
+  if not entry then
+    entry, place = first(queue)
+  end
+  while entry do
+    local owner, ttl, permits, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
+    if entry == me then
       winner = owner
     elseif owner and index >= tonumber(permits) then
       -- It counts fewer slots, and waits for one of those.
@@ -51,15 +63,17 @@ local function pass(lock, index, queue, me)
         break
       end
       written = true
-      local time = redis.call('TIME')
-      local now = string.format('%.0f', time[1] * 1000000 + time[2])
-      local news = {owner, index, now, #lock, lock .. queue}
-      if tell(channel, table.concat(news, ' ')) then
+      local news = owner .. ' ' .. index .. ' ' .. clock() .. ' ' .. #lock .. ' ' .. lock .. queue
+      if tell(channel, news) then
         winner = owner
         tell_first(queue, ttl)
       end
     end
-  until winner or not entry
+    if winner then
+      break
+    end
+    entry, place = first(queue)
+  end
   if written and not winner then
     redis.call('DEL', lock)
   end

@@ -5,6 +5,12 @@
 -- entry of one that waits no more.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
+if taken then
+  if not pass(KEYS[1], 0, KEYS[2], nil, taken[1], taken[2]) then
+    redis.call('DEL', KEYS[1])
+  end
+  return 1
+end
 local count, index, what = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0), ARGV[4]
 -- Slots share a queue; each of several locks has its own, and is the only slot that it has.
 local slots = not KEYS[count + 2]

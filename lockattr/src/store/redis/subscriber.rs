@@ -2,11 +2,13 @@
 //!
 //! A release names the next owner inside the server and publishes it on the channel of that owner's
 //! client. One connection hears for every key that the client waits for; it is made when a caller
-//! waits for the first time, and kept.
+//! waits for the first time, and kept. Where all who wait are on one runtime it is driven there, as
+//! the connection over which they ask; on the engine otherwise, so that no runtime that is blocked
+//! keeps the news from another's callers.
 //!
 //! A lost message would be a lost wake-up, so the connection is known to be whole: while somebody
-//! waits and nothing comes in it subscribes again, which the server answers, and when it was lost and made anew, all who wait
-//! are told to look for themselves.
+//! waits and nothing comes in it subscribes again, which the server answers, and when it was lost
+//! and made anew, all who wait are told to look for themselves.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,29 +19,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use futures_core::Stream;
 use redis::Msg;
-use redis::aio::{PubSubSink, PubSubStream};
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Sleep, sleep};
 
-use super::fault::Fault;
 use super::line::Server;
+use super::link::Link;
+use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
 use crate::jitter::jittered;
 use crate::store::{Ear, Woken};
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or as long as it took to be made where that is longer.
-/// Together they bound what a silent connection costs a waiter. The sign is to subscribe once more,
-/// which needs no right that it does not have. Those far back in a queue are in less of a hurry, so
+/// Together they bound what a silent connection costs a waiter. Those far back in a queue are in less of a hurry, so
 /// that a crowd of clients does not keep the server busy with signs of life.
 const SILENCE: Duration = Duration::from_millis(350);
 
 /// How much longer the silence may last for each place that the foremost of the client's requests
 /// stands from the first.
-const SILENCE_A_PLACE: Duration = Duration::from_millis(50);
+const SILENCE_A_PLACE: Duration = Duration::from_millis(100);
+
+/// For so long a caller waits at most for the client's first subscription before it asks to be put
+/// into a queue: one that nobody can tell would have to ask again.
+const FIRST_SUBSCRIPTION: Duration = Duration::from_millis(250);
 
 /// The first pause before an attempt to connect again, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -61,22 +65,48 @@ struct Shared {
     /// Gives back what was given to a request that nobody waits for any more.
     give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
     requests: Mutex<Requests>,
-    /// Whether the channel is heard.
-    up: AtomicBool,
+    channel_is: watch::Sender<Channel>,
     /// Whether it was told that the channel cannot be heard.
     told: AtomicBool,
     /// Whether the task that hears runs.
     started: AtomicBool,
     /// Somebody waits again.
     wanted: Arc<Notify>,
+    /// Somebody waits who is in more of a hurry than the others.
+    sooner: Arc<Notify>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Channel {
+    /// Nobody has waited yet, or nobody since it was lost.
+    Untried,
+    Heard,
+    Lost,
 }
 
 /// Requests by their owners.
 #[derive(Default)]
 struct Requests {
     waiting: HashMap<String, Waiting>,
+    /// When something was heard last.
+    heard: Option<Instant>,
+    /// When the connection is looked after next.
+    tick: Option<Instant>,
+    place: Place,
     /// Those that wait no more, and since when, for as long as the server may not know it.
     gone: HashMap<String, Instant>,
+}
+
+/// Where the connection is to be driven.
+#[derive(Default)]
+enum Place {
+    /// That depends on who waits first.
+    #[default]
+    Open,
+    /// On the runtime of all who wait.
+    Away(Handle),
+    /// On the engine.
+    Home,
 }
 
 /// One request that waits.
@@ -84,6 +114,8 @@ struct Requests {
 struct Waiting {
     news: Option<News>,
     waker: Option<Waker>,
+    /// Whether the server was asked since it waits: if not, it cannot have missed anything.
+    asked: bool,
     /// How many stood before it when that was told last.
     place: u64,
     /// A moment of our clock, and what the server's clock, in microseconds, said after it.
@@ -123,10 +155,11 @@ impl Subscriber {
             channel,
             give_back,
             requests: Mutex::default(),
-            up: AtomicBool::new(false),
+            channel_is: watch::Sender::new(Channel::Untried),
             told: AtomicBool::new(false),
             started: AtomicBool::new(false),
             wanted: Arc::default(),
+            sooner: Arc::default(),
         }))
     }
 
@@ -138,11 +171,16 @@ impl Subscriber {
     /// Subscribes once, and hears nothing.
     pub(super) async fn prove(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
-        let proved = self
-            .0
-            .server
-            .engine
-            .spawn(async move { shared.connect().await.map(drop) });
+        let engine = &self.0.server.engine;
+        let proved = engine.spawn(async move {
+            let Shared {
+                server, channel, ..
+            } = &*shared;
+            let home = server.engine.runtime();
+            Subscription::on(home, server, channel, drop)
+                .await
+                .map(drop)
+        });
         proved
             .await
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
@@ -163,21 +201,30 @@ impl Subscriber {
         }
     }
 
-    /// Whether a request would be told now. Where the channel is not heard, it is going to be, and
-    /// all who wait are told to look then.
-    pub(super) fn hears(&self, owner: &str) -> bool {
+    /// Whether a request that is about to be asked would be told. Where the channel is not heard, it is
+    /// going to be, and all who wait are told to look then.
+    pub(super) async fn hears(&self, owner: &str, left: Duration, calls: &Link) -> bool {
         if !self.0.requests().waiting.contains_key(owner) {
             return false;
         }
+        self.0.find_place(calls);
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
             self.0.server.engine.spawn(task);
         }
-        let up = self.0.up.load(Ordering::Acquire);
-        if !up {
+        if !self.0.is_heard() {
             self.0.wanted.notify_one();
+            let until = Instant::now() + left.min(FIRST_SUBSCRIPTION);
+            let mut channel = self.0.channel_is.subscribe();
+            let tried = channel.wait_for(|is| *is != Channel::Untried);
+            // It is asked all the same.
+            let _ = self.0.server.engine.until(until, tried).await;
         }
-        up
+        let mut requests = self.0.requests();
+        if let Some(waiting) = requests.waiting.get_mut(owner) {
+            waiting.asked = true;
+        }
+        self.0.is_heard()
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -186,8 +233,13 @@ impl Subscriber {
 
     /// A request stands in a queue, with so many before it.
     pub(super) fn queued(&self, owner: &str, place: u64) {
-        if let Some(waiting) = self.0.requests().waiting.get_mut(owner) {
+        let mut requests = self.0.requests();
+        if let Some(waiting) = requests.waiting.get_mut(owner) {
             waiting.place = place;
+        }
+        let by = Instant::now() + silence(place);
+        if requests.tick.is_some_and(|tick| by < tick) {
+            self.0.sooner.notify_one();
         }
     }
 
@@ -235,6 +287,20 @@ impl Ear for Heard<'_> {
 impl Drop for Heard<'_> {
     fn drop(&mut self) {
         self.subscriber.requests().waiting.remove(self.owner);
+    }
+}
+
+impl Requests {
+    /// When the connection, which was alive at that moment, has shown that last.
+    fn alive(&self, at: Instant) -> Instant {
+        self.heard.map_or(at, |heard| heard.max(at))
+    }
+
+    /// The place of the one that waits with the fewest before it.
+    fn foremost(&self) -> Option<u64> {
+        let waiting = self.waiting.values();
+        let waiting = waiting.filter(|one| !matches!(one.news, Some(News::Granted { .. })));
+        waiting.map(|one| one.place).min()
     }
 }
 
@@ -287,42 +353,100 @@ impl Shared {
         self.requests().waiting.is_empty()
     }
 
-    /// How long the connection may be silent; `None` while nobody waits.
-    fn silence(&self) -> Option<Duration> {
-        let requests = self.requests();
-        let foremost = requests
-            .waiting
-            .values()
-            .map(|waiting| waiting.place)
-            .min()?;
-        let places = u32::try_from(foremost).unwrap_or(u32::MAX);
-        Some(SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places)))
+    fn is_heard(&self) -> bool {
+        *self.channel_is.borrow() == Channel::Heard
     }
 
-    async fn connect(&self) -> Result<(PubSubSink, PubSubStream), StoreError> {
-        let connecting = async {
-            let (mut sink, stream) = self.server.target.get_async_pubsub().await?.split();
-            sink.subscribe(&self.channel).await?;
-            Ok((sink, stream))
+    /// Whether the connection, which was alive at that moment, has been silent for too long; `None`
+    /// while nobody waits.
+    fn is_overdue(&self, alive: Instant) -> Option<bool> {
+        let requests = self.requests();
+        let silence = silence(requests.foremost()?);
+        Some(requests.alive(alive).elapsed() >= silence)
+    }
+
+    /// When the connection is to be looked after next: it was alive at that moment, or later.
+    fn next_tick(&self, alive: Instant) -> Instant {
+        let mut requests = self.requests();
+        let tick = match requests.foremost() {
+            Some(place) => requests.alive(alive) + silence(place),
+            None => Instant::now() + SILENCE,
         };
-        match timeout(self.server.connect_timeout, connecting).await {
-            Ok(connected) => connected.map_err(|error: redis::RedisError| Fault::from(error).error),
-            Err(_) => Err(StoreError::refused(format!(
-                "no answer within {:?}",
-                self.server.connect_timeout
-            ))),
+        requests.tick = Some(tick);
+        tick
+    }
+
+    /// A runtime drives the connection for its own callers alone.
+    fn find_place(&self, calls: &Link) {
+        let here = Handle::try_current().ok().map(|here| here.id());
+        let mut requests = self.requests();
+        match &requests.place {
+            Place::Home => {}
+            Place::Away(runtime) if here == Some(runtime.id()) => {}
+            Place::Away(_) => {
+                requests.place = Place::Home;
+                self.sooner.notify_one();
+            }
+            Place::Open => {
+                drop(requests);
+                if let Some(runtime) = calls.runtime() {
+                    self.set_place(Place::Away(runtime));
+                }
+            }
         }
     }
 
-    /// All who wait had better look for themselves.
-    fn tell_all(&self) {
+    /// What kept the connection from its callers' runtime may be over.
+    fn leave_home(&self) {
+        let mut requests = self.requests();
+        if matches!(requests.place, Place::Home) {
+            requests.place = Place::Open;
+        }
+    }
+
+    fn set_place(&self, place: Place) {
+        self.requests().place = place;
+    }
+
+    /// The runtime other than the engine's that the connection is to be driven on.
+    fn away(&self) -> Option<Handle> {
+        match &self.requests().place {
+            Place::Away(runtime) => Some(runtime.clone()),
+            Place::Open | Place::Home => None,
+        }
+    }
+
+    async fn subscribe(
+        self: &Arc<Self>,
+        away: Option<&Handle>,
+    ) -> Result<Subscription, StoreError> {
+        let home = self.server.engine.runtime();
+        let shared = Arc::downgrade(self);
+        let hear = move |message: Msg| {
+            if let Some(subscriber) = shared.upgrade() {
+                subscriber.deliver(&message);
+            }
+        };
+        Subscription::on(away.unwrap_or(home), &self.server, &self.channel, hear).await
+    }
+
+    /// The channel is heard from now on, or not: all who wait had better look for themselves.
+    fn tell_all(&self, channel: Channel) {
         let mut wakers = Vec::new();
-        for waiting in self.requests().waiting.values_mut() {
+        // Until they are let go nobody else asks.
+        let mut requests = self.requests();
+        self.channel_is.send_replace(channel);
+        for waiting in requests
+            .waiting
+            .values_mut()
+            .filter(|waiting| waiting.asked)
+        {
             waiting.hear(News::Look);
             // It may be another server's clock from now on.
             waiting.tie = None;
             wakers.extend(waiting.waker.take());
         }
+        drop(requests);
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -335,6 +459,7 @@ impl Shared {
             return;
         };
         let mut requests = self.requests();
+        requests.heard = Some(heard);
         if let Some(waiting) = requests.waiting.get_mut(message.owner) {
             waiting.hear(match &message.what {
                 What::Granted(grant) => News::Granted {
@@ -425,7 +550,13 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Hears for as long as the client lives, on the engine.
+/// How long the connection may be silent for a request with so many before it.
+fn silence(place: u64) -> Duration {
+    let places = u32::try_from(place).unwrap_or(u32::MAX);
+    SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places))
+}
+
+/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the engine.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     let mut lost = false;
@@ -434,32 +565,47 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
             return;
         };
         if subscriber.nobody_waits() {
+            subscriber.channel_is.send_replace(Channel::Untried);
+            subscriber.leave_home();
+            lost = false;
             drop(subscriber);
             wanted.notified().await;
             continue;
         }
         let begun = Instant::now();
-        match subscriber.connect().await {
-            Ok((sink, mut stream)) => {
-                let patience = SILENCE.max(begun.elapsed());
+        let away = subscriber.away();
+        match subscriber.subscribe(away.as_ref()).await {
+            Ok(subscription) => {
+                let kept = Kept {
+                    subscription,
+                    away: away.is_some(),
+                    patience: SILENCE.max(begun.elapsed()),
+                };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
                     tracing::info!("callers that wait for a lock are woken again");
                 }
                 pause = FIRST_PAUSE;
                 lost = false;
-                subscriber.up.store(true, Ordering::Release);
-                subscriber.tell_all();
+                subscriber.tell_all(Channel::Heard);
+                let sooner = Arc::clone(&subscriber.sooner);
                 drop(subscriber);
-                hear(&shared, &wanted, &sink, &mut stream, patience).await;
+                let end = kept.look_after(&shared, &wanted, &sooner).await;
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
-                subscriber.up.store(false, Ordering::Release);
+                subscriber.channel_is.send_replace(Channel::Lost);
+                if end == End::Silent {
+                    subscriber.set_place(Place::Home);
+                }
+            }
+            Err(_) if away.is_some() => {
+                subscriber.set_place(Place::Home);
+                continue;
             }
             Err(error) => {
                 subscriber.tell_unheard(&error);
                 if !std::mem::replace(&mut lost, true) {
-                    subscriber.tell_all();
+                    subscriber.tell_all(Channel::Lost);
                 }
             }
         }
@@ -469,101 +615,109 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     }
 }
 
-/// Delivers messages until the connection is lost, or has been silent for too long.
-async fn hear(
-    shared: &Weak<Shared>,
-    wanted: &Notify,
-    sink: &PubSubSink,
-    stream: &mut PubSubStream,
+/// A subscription, and how it is looked after.
+struct Kept {
+    subscription: Subscription,
+    /// Whether another runtime than the engine's drives it.
+    away: bool,
+    /// How long a sign of life may take.
     patience: Duration,
-) {
-    let mut tick = pin!(sleep(SILENCE));
-    let mut quiet = Instant::now();
-    let mut sign: Option<SignOfLife> = None;
-    loop {
-        let event = poll_fn(|cx| poll_event(cx, stream, &mut sign, tick.as_mut())).await;
-        let Some(subscriber) = shared.upgrade() else {
-            return;
-        };
-        match event {
-            Event::Message(message) => {
-                subscriber.deliver(&message);
-                quiet = Instant::now();
-            }
-            Event::Answered(true) => {
-                sign = None;
-                quiet = Instant::now();
-            }
-            Event::Answered(false) | Event::Closed => return,
-            Event::Tick if sign.is_some() => return,
-            Event::Tick => match subscriber.silence() {
-                Some(silence) if quiet.elapsed() >= silence => {
-                    let mut sink = sink.clone();
-                    let channel = subscriber.channel.clone();
-                    sign = Some(Box::pin(
-                        async move { sink.subscribe(channel).await.is_ok() },
-                    ));
-                }
-                Some(_) => {}
-                None => {
-                    drop(subscriber);
-                    // Nothing has to be known of it before somebody waits.
-                    let somebody = pin!(wanted.notified());
-                    let Some(message) = idle(stream, somebody).await else {
-                        return;
-                    };
-                    if let (Some(message), Some(subscriber)) = (message, shared.upgrade()) {
-                        subscriber.deliver(&message);
-                    }
-                    quiet = Instant::now();
-                }
-            },
-        }
-        let next = if sign.is_some() { patience } else { SILENCE };
-        tick.as_mut().reset(tokio::time::Instant::now() + next);
-    }
 }
 
-type SignOfLife = Pin<Box<dyn Future<Output = bool> + Send>>;
+impl Kept {
+    /// Until the connection is lost, has been silent for too long, or belongs elsewhere.
+    async fn look_after(mut self, shared: &Weak<Shared>, wanted: &Notify, sooner: &Notify) -> End {
+        let mut tick = pin!(sleep(SILENCE));
+        let mut alive = Instant::now();
+        let mut sign: Option<SignOfLife> = None;
+        loop {
+            let mut hurry = pin!(sooner.notified());
+            let event = poll_fn(|cx| {
+                let event = self.poll_event(cx, &mut sign, tick.as_mut());
+                if event.is_pending() {
+                    return hurry.as_mut().poll(cx).map(|()| Event::Sooner);
+                }
+                event
+            });
+            let event = event.await;
+            let Some(subscriber) = shared.upgrade() else {
+                return End::Closed;
+            };
+            match event {
+                Event::End(end) => return end,
+                Event::Answered(false) => return End::Closed,
+                Event::Tick if sign.is_some() => {
+                    if subscriber.requests().alive(alive).elapsed() >= self.patience {
+                        return End::Silent;
+                    }
+                }
+                Event::Answered(true) => {
+                    sign = None;
+                    alive = Instant::now();
+                }
+                Event::Sooner if self.away && subscriber.away().is_none() => return End::Closed,
+                Event::Sooner => {}
+                Event::Tick => match subscriber.is_overdue(alive) {
+                    Some(true) => sign = Some(self.subscription.sign_of_life()),
+                    Some(false) => {}
+                    None => {
+                        drop(subscriber);
+                        // Nothing has to be known of it before somebody waits.
+                        if let Some(end) = self.rest(wanted).await {
+                            return end;
+                        }
+                        alive = Instant::now();
+                    }
+                },
+            }
+            let next = if sign.is_some() {
+                Instant::now() + self.patience
+            } else if let Some(subscriber) = shared.upgrade() {
+                subscriber.next_tick(alive)
+            } else {
+                return End::Closed;
+            };
+            tick.as_mut().reset(next.into());
+        }
+    }
+
+    fn poll_event(
+        &mut self,
+        cx: &mut Context<'_>,
+        sign: &mut Option<SignOfLife>,
+        tick: Pin<&mut Sleep>,
+    ) -> Poll<Event> {
+        if let Poll::Ready(end) = self.subscription.poll_end(cx) {
+            return Poll::Ready(Event::End(end));
+        }
+        if let Some(sign) = sign
+            && let Poll::Ready(answered) = sign.as_mut().poll(cx)
+        {
+            return Poll::Ready(Event::Answered(answered));
+        }
+        tick.poll(cx).map(|()| Event::Tick)
+    }
+
+    /// Waits until somebody waits, or for the end.
+    async fn rest(&mut self, wanted: &Notify) -> Option<End> {
+        let mut somebody = pin!(wanted.notified());
+        poll_fn(|cx| {
+            if let Poll::Ready(end) = self.subscription.poll_end(cx) {
+                return Poll::Ready(Some(end));
+            }
+            somebody.as_mut().poll(cx).map(|()| None)
+        })
+        .await
+    }
+}
 
 enum Event {
-    Message(Msg),
+    End(End),
     /// A sign of life was asked for, and came or did not.
     Answered(bool),
-    Closed,
+    /// Somebody waits for whom the next tick would be too late, or in another place.
+    Sooner,
     Tick,
-}
-
-fn poll_event(
-    cx: &mut Context<'_>,
-    stream: &mut PubSubStream,
-    sign: &mut Option<SignOfLife>,
-    tick: Pin<&mut Sleep>,
-) -> Poll<Event> {
-    if let Poll::Ready(message) = Pin::new(stream).poll_next(cx) {
-        return Poll::Ready(message.map_or(Event::Closed, Event::Message));
-    }
-    if let Some(sign) = sign
-        && let Poll::Ready(answered) = sign.as_mut().poll(cx)
-    {
-        return Poll::Ready(Event::Answered(answered));
-    }
-    tick.poll(cx).map(|()| Event::Tick)
-}
-
-/// Waits until somebody waits, or a message comes that was for somebody who has gone. `None` where
-/// the connection is lost.
-async fn idle(
-    stream: &mut PubSubStream,
-    mut somebody: Pin<&mut Notified<'_>>,
-) -> Option<Option<Msg>> {
-    poll_fn(|cx| {
-        if let Poll::Ready(message) = Pin::new(&mut *stream).poll_next(cx) {
-            return Poll::Ready(message.map(Some));
-        }
-        somebody.as_mut().poll(cx).map(|()| Some(None))
-    })
-    .await
 }
 
 impl fmt::Debug for Subscriber {
