@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::key::{Key, Keys};
-use crate::owner::Origin;
 use crate::stats::Stats;
 
 mod ask;
@@ -50,7 +49,6 @@ struct Inner {
     fallbacks: Fallbacks,
     prefix: String,
     ttl: Duration,
-    origin: Origin,
     disabled: bool,
 }
 

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
 use crate::key::Keys;
+use crate::owner::{Id, Origin};
 use crate::stats::Counters;
 use crate::store::{Found, Leave, Release, Want};
 
@@ -194,14 +195,16 @@ impl From<LineId> for u64 {
 pub(crate) struct Hold {
     pub(crate) names: Names,
     pub(crate) line: LineId,
-    pub(crate) owner: Box<str>,
+    id: Id,
+    /// The owner as text, where somebody has asked for it.
+    text: OnceLock<Box<str>>,
     /// When the request that won was sent; or when the lease was handed over.
     pub(crate) granted: Instant,
     ttl_ms: AtomicU64,
     /// The deadline, in nanoseconds after `granted`.
     deadline: AtomicU64,
     aside: Mutex<Aside>,
-    losses: Arc<Losses>,
+    common: Arc<Common>,
     /// Which of what was wanted it is.
     index: u16,
     pub(crate) clock: Clock,
@@ -223,15 +226,17 @@ pub(crate) struct Hold {
     handles: AtomicU32,
 }
 
-/// Who has to know of every loss.
-pub(crate) struct Losses {
+/// What the leases of one client have in common.
+pub(crate) struct Common {
+    pub(crate) origin: Origin,
     pub(crate) counters: Arc<Counters>,
+    /// Who has to know of every loss.
     pub(crate) tell: Box<dyn Fn(&Hold) + Send + Sync>,
 }
 
-impl fmt::Debug for Losses {
+impl fmt::Debug for Common {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Losses").finish_non_exhaustive()
+        f.debug_struct("Common").finish_non_exhaustive()
     }
 }
 
@@ -306,7 +311,7 @@ pub(crate) struct Grant {
     pub(crate) line: LineId,
     /// Which of what was wanted it is.
     pub(crate) index: usize,
-    pub(crate) owner: String,
+    pub(crate) id: Id,
     pub(crate) clock: Clock,
     pub(crate) granted: Instant,
     /// When the request was sent that the ttl counts from.
@@ -341,17 +346,18 @@ impl Terms {
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, losses: Arc<Losses>) -> Self {
+    pub(crate) fn new(grant: Grant, common: Arc<Common>) -> Self {
         let terms = grant.terms;
         let hold = Self {
             names: grant.names,
             line: grant.line,
-            owner: grant.owner.into_boxed_str(),
+            id: grant.id,
+            text: OnceLock::new(),
             granted: grant.granted,
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
-            losses,
+            common,
             // A key has a thousand slots at most.
             index: u16::try_from(grant.index).unwrap_or(u16::MAX),
             clock: grant.clock,
@@ -530,10 +536,26 @@ impl Hold {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Which acquisition it is.
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Who holds the keys in the store.
+    pub(crate) fn owner(&self) -> String {
+        self.common.origin.owner(self.id)
+    }
+
+    /// The same for somebody who cannot keep it; a lease whose owner nobody asks for has no room for
+    /// the text.
+    pub(crate) fn owner_kept(&self) -> &str {
+        self.text.get_or_init(|| self.owner().into_boxed_str())
+    }
+
     /// What gives its keys back at this moment.
-    pub(crate) fn release(&self) -> Release<'_> {
+    pub(crate) fn release<'a>(&'a self, owner: &'a str) -> Release<'a> {
         let (index, leave) = (Some(self.index()), self.leave());
-        self.names.release(index, &self.owner, leave, None)
+        self.names.release(index, owner, leave, None)
     }
 
     /// The keys that are held.
@@ -584,7 +606,7 @@ impl Hold {
             .map_or(LOSSES[0].0, |(code, _)| *code);
         if self.end_with(code) {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.losses.counters.lost.up();
+            self.common.counters.lost.up();
             self.announce();
             self.tell_line();
         }
@@ -592,7 +614,7 @@ impl Hold {
 
     /// Whoever waits for the key may ask the store for it.
     pub(crate) fn tell_line(&self) {
-        (self.losses.tell)(self);
+        (self.common.tell)(self);
     }
 
     /// Ends the lease as given back by its holder, unless it has ended already.
@@ -742,7 +764,7 @@ impl Hold {
             names: Names::default(),
             line,
             index: 0,
-            owner: String::new(),
+            id: Id::default(),
             clock: Clock::Real,
             granted: sent,
             sent,
@@ -756,10 +778,11 @@ impl Hold {
             },
             in_doubt: false,
         };
-        let losses = Losses {
+        let common = Common {
+            origin: Origin::here(),
             counters: Arc::default(),
             tell: Box::new(tell),
         };
-        Arc::new(Self::new(grant, Arc::new(losses)))
+        Arc::new(Self::new(grant, Arc::new(common)))
     }
 }

@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
-use crate::hold::{Grant, Hold, LineId, Losses, Names, Rescue};
+use crate::hold::{Common, Grant, Hold, LineId, Names, Rescue};
+use crate::owner::Origin;
 use crate::queue::{Entry, Head, Queue, Wish};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
@@ -40,7 +41,7 @@ pub(crate) struct Keeper {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) queue: Arc<Queue>,
-    losses: Arc<Losses>,
+    common: Arc<Common>,
     /// Whether the store lets one holder at a time have a key.
     excludes: bool,
     /// How long a request may take to be answered.
@@ -69,6 +70,7 @@ impl Keeper {
         engine: &Engine,
         store: Arc<dyn Store>,
         counters: Arc<Counters>,
+        origin: Origin,
         patience: Duration,
     ) -> Arc<Self> {
         let agenda = Arc::new(Agenda::default());
@@ -78,7 +80,7 @@ impl Keeper {
             excludes: store.excludes(),
             store,
             counters: Arc::clone(&counters),
-            losses: Arc::new(losses(counters, Arc::clone(&queue))),
+            common: Arc::new(common(origin, counters, Arc::clone(&queue))),
             queue,
             patience,
             agenda: Arc::clone(&agenda),
@@ -131,9 +133,14 @@ impl Keeper {
             .max()
     }
 
+    /// Where this client's owners are.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.common.origin
+    }
+
     /// A grant, to be kept.
     pub(crate) fn hold(&self, grant: Grant) -> Arc<Hold> {
-        Arc::new(Hold::new(grant, Arc::clone(&self.losses)))
+        Arc::new(Hold::new(grant, Arc::clone(&self.common)))
     }
 
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
@@ -182,7 +189,8 @@ impl Keeper {
         };
         let sent = hold.clock.now();
         hold.runs_at_most_from(sent, ttl);
-        let renewals: Vec<_> = renewals(hold, ttl).collect();
+        let owner = hold.owner();
+        let renewals: Vec<_> = renewals(hold, &owner, ttl).collect();
         let answer = self.store.renew(&renewals, patience(hold)).await;
         let outcome = match answer.map(|found| worst(&found)) {
             Ok(Found::Ours) => {
@@ -210,12 +218,12 @@ impl Keeper {
     async fn renew(self: Arc<Self>, batch: Batch) {
         let terms: Vec<_> = batch
             .iter()
-            .map(|(_, hold)| (hold.ttl(), hold.clock.now()))
+            .map(|(_, hold)| (hold.owner(), hold.ttl(), hold.clock.now()))
             .collect();
         let renewals: Vec<_> = batch
             .iter()
             .zip(&terms)
-            .flat_map(|((_, hold), (ttl, _))| renewals(hold, *ttl))
+            .flat_map(|((_, hold), (owner, ttl, _))| renewals(hold, owner, *ttl))
             .collect();
         let patience = batch
             .iter()
@@ -225,7 +233,7 @@ impl Keeper {
         let answer = self.store.renew(&renewals, patience).await;
         self.tell_outage(answer.as_ref().err(), batch.len());
         let mut answers = answer.as_deref().unwrap_or_default();
-        for ((slot, hold), (ttl, sent)) in batch.iter().zip(terms) {
+        for ((slot, hold), (_, ttl, sent)) in batch.iter().zip(terms) {
             let (own, rest) = answers.split_at(hold.keys().len().min(answers.len()));
             answers = rest;
             if answer.is_err() {
@@ -251,7 +259,8 @@ impl Keeper {
     /// sending that: it may be blocked until the key has expired.
     async fn rescue(self: Arc<Self>, hold: Arc<Hold>) {
         hold.set_rescue(Rescue::Asked);
-        if let Ok(found) = self.store.release(hold.release()).await {
+        let owner = hold.owner();
+        if let Ok(found) = self.store.release(hold.release(&owner)).await {
             hold.set_rescue(Rescue::Found(found));
             hold.tell_line();
         }
@@ -327,20 +336,23 @@ impl Keeper {
 }
 
 /// A loss is counted, and whoever waits for the key may ask the store for it.
-fn losses(counters: Arc<Counters>, queue: Arc<Queue>) -> Losses {
-    Losses {
+fn common(origin: Origin, counters: Arc<Counters>, queue: Arc<Queue>) -> Common {
+    Common {
+        origin,
         counters,
         tell: Box::new(move |hold| queue.turn(hold.line)),
     }
 }
 
 /// What renews a lease: all of its keys.
-fn renewals(hold: &Hold, ttl: Duration) -> impl Iterator<Item = Renewal<'_>> {
-    hold.keys().iter().map(move |name| Renewal {
-        name,
-        owner: &hold.owner,
-        ttl,
-    })
+fn renewals<'a>(
+    hold: &'a Hold,
+    owner: &'a str,
+    ttl: Duration,
+) -> impl Iterator<Item = Renewal<'a>> {
+    hold.keys()
+        .iter()
+        .map(move |name| Renewal { name, owner, ttl })
 }
 
 /// A lease of several keys is as good as the worst of them.

@@ -122,7 +122,7 @@ impl Lease {
     /// knows it can release the lock, so it does not belong into a log.
     #[must_use]
     pub fn owner(&self) -> &str {
-        &self.hold().owner
+        self.hold().owner_kept()
     }
 
     /// How long the lease may be relied on from now on, unless it is renewed; zero once it is lost.
@@ -158,7 +158,7 @@ impl Lease {
         let hold = self.hold();
         let first = hold.keys().first().map_or("", String::as_str);
         let store = &self.grant.keeper.store;
-        match store.token(first, hold.names.locks(), &hold.owner).await {
+        match store.token(first, hold.names.locks(), &hold.owner()).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -363,7 +363,8 @@ impl Grant {
             return Ok(());
         }
         hold.returned.store(BEGUN, Ordering::Release);
-        let released = self.keeper.store.release(hold.release()).await;
+        let owner = hold.owner();
+        let released = self.keeper.store.release(hold.release(&owner)).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
         self.keeper.left(hold);

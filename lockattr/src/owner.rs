@@ -39,21 +39,33 @@ impl Origin {
     }
 
     /// A fresh random id.
-    pub(crate) fn new_id(&self) -> String {
-        self.random.id().simple().to_string()
+    pub(crate) fn new_id(&self) -> Id {
+        Id(self.random.id())
     }
 
-    /// The owner of one acquisition: a fresh random id, and this origin.
-    pub(crate) fn new_owner(&self) -> String {
+    /// The owner of one acquisition: its id, and this origin.
+    pub(crate) fn owner(&self, id: Id) -> String {
         let mut owner = String::with_capacity(32 + self.place.len());
-        owner.push_str(
-            self.random
-                .id()
-                .simple()
-                .encode_lower(&mut Uuid::encode_buffer()),
-        );
+        owner.push_str(id.0.simple().encode_lower(&mut Uuid::encode_buffer()));
         owner.push_str(&self.place);
         owner
+    }
+}
+
+/// One acquisition among all.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Id(Uuid);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.simple().fmt(f)
+    }
+}
+
+/// Whoever knows an id can release a lock.
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Id")
     }
 }
 
@@ -107,7 +119,7 @@ mod tests {
     #[test]
     fn an_owner_is_a_random_id_and_its_origin() {
         let origin = Origin::here();
-        let (a, b) = (origin.new_owner(), origin.new_owner());
+        let [a, b] = [(); 2].map(|()| origin.owner(origin.new_id()));
         assert_ne!(a, b);
         let (id, rest) = a.split_once('@').unwrap();
         let id = Uuid::try_parse(id).unwrap();
@@ -122,7 +134,7 @@ mod tests {
     #[test]
     fn ids_are_never_used_twice() {
         let origin = Origin::here();
-        let ids = (0..10 * Random::AT_A_TIME).map(|_| origin.clone().new_owner());
+        let ids = (0..10 * Random::AT_A_TIME).map(|_| origin.clone().new_id().to_string());
         let distinct: std::collections::HashSet<_> = ids.collect();
         assert_eq!(distinct.len(), 10 * Random::AT_A_TIME);
     }

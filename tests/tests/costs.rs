@@ -18,8 +18,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// replies, and their list.
 const OF_REDIS: usize = 2 * (3 + 3);
 
-/// The key, the owner, the lease, and the future of each step, which is behind a trait.
-const OF_A_CALL: usize = 5;
+/// The key, the lease, and for each of the two steps its future, which is behind a trait, and the owner,
+/// whose text a lease that is held has no room for.
+const OF_A_CALL: usize = 6;
 
 const CALLS: usize = 1_000;
 
@@ -79,7 +80,7 @@ async fn calls_and_leases_cost_little() {
     let change = region.change();
     let grown = change.bytes_allocated - change.bytes_deallocated - keys;
     let each = grown / HELD;
-    assert!(each < 300, "{each} bytes");
+    assert!(each < 280, "{each} bytes");
     drop(leases);
     locks.shutdown().await;
     assert_eq!(server.size(), 0);

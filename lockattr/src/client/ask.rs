@@ -111,7 +111,6 @@ impl Client {
         });
         match terms {
             Ok(terms) => Ok(Ask {
-                origin: self.0.origin.clone(),
                 wait: settings.wait,
                 names,
                 terms,
@@ -277,7 +276,7 @@ impl Inner {
     pub(super) fn busy_here(&self, key: &str, remaining: Duration) -> Error {
         Error::Busy {
             key: key.to_owned(),
-            holder: self.origin.shown(),
+            holder: self.keeper.origin().shown(),
             remaining,
         }
     }

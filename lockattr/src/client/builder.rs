@@ -9,7 +9,6 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::limits;
 use crate::owner::Origin;
-use crate::stats::Counters;
 use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::nowhere::Nowhere;
@@ -105,8 +104,9 @@ impl ClientBuilder {
         match self.open(url.as_ref())? {
             Opened::Ready(client) => Ok(client),
             Opened::Redis(client, redis) => {
-                let owner = client.0.origin.new_owner();
-                let key = format!("connect-check:{}", &owner[..32]);
+                let origin = client.0.keeper.origin();
+                let id = origin.new_id();
+                let (key, owner) = (format!("connect-check:{id}"), origin.owner(id));
                 redis
                     .prove(&format!("{}{key}", client.0.prefix), &owner)
                     .await
@@ -159,7 +159,7 @@ impl ClientBuilder {
         let origin = Origin::here();
         let settings = redis::Settings {
             prefix: self.prefix.clone(),
-            id: origin.new_id(),
+            id: origin.new_id().to_string(),
             target: self.target(url)?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
@@ -197,10 +197,9 @@ impl ClientBuilder {
     ) -> Client {
         let patience = 2 * (self.connect_timeout + self.reply_timeout);
         Client(Arc::new(Inner {
-            keeper: Keeper::start(engine, store, Arc::new(Counters::default()), patience),
+            keeper: Keeper::start(engine, store, Arc::default(), origin, patience),
             prefix: self.prefix,
             ttl: self.ttl,
-            origin,
             fallbacks: Fallbacks::default(),
             disabled,
         }))

@@ -55,11 +55,15 @@ impl Fallbacks {
 impl Fallback {
     /// A keeper on the client's thread, with the client's counters, for a store that answers at once.
     fn start(inner: &Inner, store: Arc<dyn Store>) -> Self {
-        let Keeper {
-            engine, counters, ..
-        } = &*inner.keeper;
-        let counters = Arc::clone(counters);
-        Self(Keeper::start(engine, store, counters, Duration::ZERO))
+        let keeper = &inner.keeper;
+        let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
+        Self(Keeper::start(
+            &keeper.engine,
+            store,
+            counters,
+            origin,
+            Duration::ZERO,
+        ))
     }
 
     pub(super) async fn acquire(&self, ask: Ask) -> Result<Lease, Error> {

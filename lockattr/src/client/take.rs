@@ -13,7 +13,7 @@ use crate::hold::{Grant, Hold, KEPT, Names, Terms, relied_on};
 use crate::jitter::{between, jittered};
 use crate::keeper::{Doubt, Keeper, OnItsWay, Owed, Return, SHUT_DOWN};
 use crate::lease::Lease;
-use crate::owner::{self, Origin};
+use crate::owner::{self, Id};
 use crate::queue::{Busy, Entry, Granted, Head, News, Ticket, Wish};
 use crate::store::{Acquired, Ear, Request, Try, Woken};
 
@@ -44,7 +44,6 @@ pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Se
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) names: Names,
-    pub(super) origin: Origin,
     pub(super) terms: Terms,
     pub(super) wait: Duration,
 }
@@ -100,7 +99,8 @@ pub(super) fn take(
                 }
             }
         };
-        asked.owner = asked.ask.origin.new_owner();
+        asked.id = keeper.origin().new_id();
+        asked.owner = keeper.origin().owner(asked.id);
         let waiter = (!asked.ask.wait.is_zero()).then(|| asked.owner.clone());
         // Before it is asked, so that no news is missed.
         let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
@@ -202,7 +202,7 @@ impl Caller<'_> {
         let ask = &mut asked.ask;
         let hold = self.keeper.hold(Grant {
             index: from.index(),
-            owner: from.owner.to_string(),
+            id: from.id(),
             clock: self.clock,
             granted: self.clock.now(),
             sent: from.started(),
@@ -350,7 +350,7 @@ impl Caller<'_> {
     fn busy(&self, ask: &Ask, busy: Busy) -> Error {
         Error::Busy {
             key: ask.names.label().to_owned(),
-            holder: busy.holder.unwrap_or_else(|| ask.origin.shown()),
+            holder: busy.holder.unwrap_or_else(|| self.keeper.origin().shown()),
             remaining: busy.until.saturating_duration_since(self.clock.now()),
         }
     }
@@ -405,6 +405,7 @@ impl Drop for Place<'_> {
 struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
     ask: Ask,
+    id: Id,
     /// Empty before the store is asked.
     owner: String,
     fate: Fate,
@@ -428,6 +429,7 @@ impl<'a> Asked<'a> {
         Self {
             keeper,
             ask,
+            id: Id::default(),
             owner: String::new(),
             fate: Fate::Clear,
         }
@@ -481,7 +483,7 @@ impl<'a> Asked<'a> {
             names: mem::take(&mut self.ask.names),
             line: head.line(),
             index,
-            owner: mem::take(&mut self.owner),
+            id: self.id,
             clock: caller.clock,
             granted: sent,
             sent,

@@ -46,14 +46,19 @@ pub(crate) enum Owed {
 }
 
 impl Owed {
-    fn release(&self) -> Release<'_> {
+    fn owner(&self) -> String {
         match self {
-            Self::Lease(hold) => hold.release(),
-            Self::Request {
-                names,
-                owner,
-                queued,
-            } => names.release(None, owner, Leave::Nothing, *queued),
+            Self::Lease(hold) => hold.owner(),
+            Self::Request { owner, .. } => owner.clone(),
+        }
+    }
+
+    fn release<'a>(&'a self, owner: &'a str) -> Release<'a> {
+        match self {
+            Self::Lease(hold) => hold.release(owner),
+            Self::Request { names, queued, .. } => {
+                names.release(None, owner, Leave::Nothing, *queued)
+            }
         }
     }
 
@@ -84,7 +89,7 @@ impl Return {
         Self {
             owed: Owed::Request {
                 names: hold.names.clone(),
-                owner: hold.owner.to_string(),
+                owner: hold.owner(),
                 queued: None,
             },
             doubt: Doubt::Queued,
@@ -144,9 +149,10 @@ impl Keeper {
         // An earlier request that was not answered may have done it.
         let mut maybe_done = what.returned != KEPT;
         let mut pause = Duration::from_millis(25);
+        let owed = &what.owed;
+        let owner = owed.owner();
         loop {
-            let owed = &what.owed;
-            match self.store.release(owed.release()).await {
+            match self.store.release(owed.release(&owner)).await {
                 // There may have been two requests, and one of them may yet come: it is looked for, but
                 // nobody waits for that.
                 Ok(Found::Ours) if what.doubt == Doubt::Unanswered => drop(on_its_way.take()),
