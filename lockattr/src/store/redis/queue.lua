@@ -43,13 +43,10 @@ local function tell_first(queue, left)
 end
 
 -- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
--- be `me`, who needs not be told; the first entry may be out of the queue already. Answers the owner;
--- nothing where nobody is left who waits.
-local function pass(lock, index, queue, me, entry, place)
+-- be `me`, who needs not be told. Answers the owner; nothing where nobody is left who waits.
+local function pass(lock, index, queue, me)
   local aside, written, winner = {}, false, nil
-  if not entry then
-    entry, place = first(queue)
-  end
+  local entry, place = first(queue)
   while entry do
     local owner, ttl, permits, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
     if entry == me then

@@ -5,8 +5,8 @@
 -- entry of one that waits no more.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
-if taken then
-  if not pass(KEYS[1], 0, KEYS[2], nil, taken[1], taken[2]) then
+if ours then
+  if not pass(KEYS[1], 0, KEYS[2]) then
     redis.call('DEL', KEYS[1])
   end
   return 1
