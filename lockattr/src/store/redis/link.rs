@@ -123,17 +123,16 @@ impl Link {
         // already.
         let line = self.here();
         let sending = match line.up() {
-            Some(desk) => Ok(desk.send(command)),
+            Some(desk) => Ok(send(&desk, command, step)),
             None => Err(Box::new(command)),
         };
         async move {
-            let (line, mut sending) = match sending {
+            let (line, (mut sending, sent)) = match sending {
                 Ok(sending) => (line, sending),
                 // Boxed, as everything rare.
                 Err(command) => Box::pin(self.connect(line, *command, step)).await?,
             };
             let mut seen = sending.desk.replies();
-            let sent = step.begin();
             let mut quiet = Duration::ZERO;
             let answer = poll_fn(|cx| {
                 if let Poll::Ready(answer) = Pin::new(&mut sending).poll(cx) {
@@ -173,9 +172,9 @@ impl Link {
         here: Line,
         command: Cmd,
         step: &mut Wait<'_>,
-    ) -> Result<(Line, Sending), Fault> {
+    ) -> Result<(Line, (Sending, Instant)), Fault> {
         let (line, desk) = self.connection(here, step).await?;
-        Ok((line, desk.send(command)))
+        Ok((line, send(&desk, command, step)))
     }
 
     async fn connection(
@@ -288,6 +287,13 @@ async fn connected(
     }
 }
 
+/// Sends a command; and a moment before it was, from which a lease may count. Another thread may
+/// send it while this one is kept from going on.
+fn send(desk: &Arc<Desk>, command: Cmd, step: &mut Wait<'_>) -> (Sending, Instant) {
+    let sent = step.begin();
+    (Arc::clone(desk).send(command), sent)
+}
+
 fn over<T>(step: &Wait<'_>) -> Poll<Result<T, Fault>> {
     if step.is_over() {
         let error = StoreError::in_doubt("no answer within the bound of the step");
@@ -323,5 +329,65 @@ fn judge(line: &Line, desk: &Arc<Desk>, answer: Result<Value, Fault>) -> Result<
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.home.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::engine::Engine;
+
+    /// A server that says OK to everything. The answer is where it listens, and when `PING` came.
+    fn agreeable() -> (String, Arc<Mutex<Vec<Instant>>>) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let pings = Arc::new(Mutex::new(Vec::new()));
+        let came = Arc::clone(&pings);
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let input = BufReader::new(stream.try_clone().unwrap());
+            for line in input.lines().map_while(Result::ok) {
+                if line == "PING" {
+                    came.lock().unwrap().push(Instant::now());
+                }
+                if line.starts_with('*') {
+                    stream.write_all(b"+OK\r\n").unwrap();
+                }
+            }
+        });
+        (url, pings)
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_counts_from_before_it_was() {
+        const BOUND: Duration = Duration::from_secs(10);
+        let (url, pings) = agreeable();
+        let server = Arc::new(Server {
+            target: redis::Client::open(url).unwrap(),
+            name: None,
+            engine: Engine::start().unwrap(),
+            connect_timeout: BOUND,
+        });
+        let link = Link::new(&server, BOUND);
+        // The first one has to connect.
+        for count in 1..=3 {
+            let mut step = link.step(BOUND);
+            let asking = link.ask(redis::cmd("PING"), &mut step);
+            if count > 1 {
+                // Whoever asks is kept from going on, and the command goes out all the same.
+                while pings.lock().unwrap().len() < count {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            let Ok((_, sent)) = asking.await else {
+                panic!("no answer")
+            };
+            let came = pings.lock().unwrap()[count - 1];
+            assert!(sent <= came, "{:?} after it came", sent - came);
+        }
     }
 }
