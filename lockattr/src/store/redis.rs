@@ -29,7 +29,7 @@ mod target;
 
 use fault::Fault;
 use line::Server;
-use link::{Link, Watchdog};
+use link::{Answer, Link, Watchdog};
 use pulse::Wait;
 use reply::{Verdict, found, index, number, verdict};
 use script::{Form, Lua, Queue};
@@ -264,14 +264,11 @@ impl Redis {
         command
     }
 
-    async fn first_try(
-        &self,
-        request: Request<'_>,
-        step: &mut Wait<'_>,
-    ) -> Result<Acquired, Fault> {
-        // All of several locks take a script; the first of several slots does not.
+    /// What takes a lock that is free; several locks take a script, the first of several slots does
+    /// not.
+    fn first_try(request: &Request<'_>) -> Option<Cmd> {
         let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
-            return Box::pin(self.contend(request, false, step)).await;
+            return None;
         };
         let mut command = Cmd::with_capacity(6, name.len() + request.owner.len() + 32);
         command
@@ -281,21 +278,59 @@ impl Redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        match self.calls.ask(command, step).await? {
-            (Value::Okay, sent) => Ok(Acquired::Granted {
-                index: 0,
-                sent,
-                in_doubt: false,
-            }),
-            (Value::Nil, _) => Box::pin(self.contend(request, false, step)).await,
-            (other, _) => Err(self.nonsense(&other)),
-        }
+        Some(command)
     }
 
-    async fn remove(&self, release: Release<'_>, step: &mut Wait<'_>) -> Result<Found, Fault> {
+    /// Goes on where the first try was not granted, or there was none.
+    async fn ask_on(
+        &self,
+        request: Request<'_>,
+        first: Option<Answer>,
+        step: &mut Wait<'_>,
+    ) -> Result<Acquired, StoreError> {
+        let first = match first {
+            None | Some(Ok((Value::Nil, _))) => self.contend(request, false, step).await,
+            Some(Ok((other, _))) => Err(self.nonsense(&other)),
+            Some(Err(fault)) => Err(fault),
+        };
+        let answer = match first {
+            Err(fault) if fault.is_transient() => {
+                let in_doubt = fault.error.is_in_doubt();
+                // The script recognises a grant whose answer never came.
+                self.contend(request, in_doubt, step)
+                    .await
+                    .map_err(|fault| fault.after(in_doubt))
+            }
+            answer => answer,
+        };
+        answer.map_err(|fault| fault.error)
+    }
+
+    /// Goes on where a first call has not said what was found.
+    async fn remove_on(
+        &self,
+        release: Release<'_>,
+        first: Answer,
+        step: &mut Wait<'_>,
+    ) -> Result<Found, StoreError> {
+        let (calls, script) = (&self.calls, &self.scripts.release);
         let call = |form: Form<'_>| self.release_call(form, &release);
-        let (answer, _) = self.scripts.release.run(&self.calls, call, step).await?;
-        found(&answer).ok_or_else(|| self.nonsense(&answer))
+        let found = |answer: Answer| {
+            let (answer, _) = answer?;
+            found(&answer).ok_or_else(|| self.nonsense(&answer))
+        };
+        let removed = match found(script.or_by_text(first, calls, call, step).await) {
+            Err(fault) if fault.is_transient() => {
+                let in_doubt = fault.error.is_in_doubt();
+                // What was granted and is no longer there may have been removed by the first
+                // request.
+                let excused = in_doubt && release.granted;
+                found(script.run(calls, call, step).await)
+                    .map(|found| if excused { Found::Ours } else { found })
+            }
+            answer => answer,
+        };
+        removed.map_err(|fault| fault.error)
     }
 
     fn release_call(&self, form: Form<'_>, release: &Release<'_>) -> Cmd {
@@ -367,21 +402,22 @@ impl Store for Redis {
     fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
         Box::pin(async move {
             let mut step = self.two_steps();
-            let first = match request.try_ {
-                Try::First => self.first_try(request, &mut step).await,
-                Try::Again => Box::pin(self.contend(request, false, &mut step)).await,
-            };
-            let answer = match first {
-                Err(fault) if fault.is_transient() => {
-                    let in_doubt = fault.error.is_in_doubt();
-                    // The script recognises a grant whose answer never came.
-                    Box::pin(self.contend(request, in_doubt, &mut step))
-                        .await
-                        .map_err(|fault| fault.after(in_doubt))
+            let mut first = None;
+            if request.try_ == Try::First
+                && let Some(command) = Self::first_try(&request)
+            {
+                match self.calls.ask(command, &mut step).await {
+                    Ok((Value::Okay, sent)) => {
+                        return Ok(Acquired::Granted {
+                            index: 0,
+                            sent,
+                            in_doubt: false,
+                        });
+                    }
+                    answer => first = Some(answer),
                 }
-                answer => answer,
-            };
-            answer.map_err(|fault| fault.error)
+            }
+            Box::pin(self.ask_on(request, first, &mut step)).await
         })
     }
 
@@ -417,22 +453,16 @@ impl Store for Redis {
                 self.subscriber.gone(release.owner);
             }
             let mut step = self.step();
-            let released = match self.remove(release, &mut step).await {
-                Err(fault) if fault.is_transient() => {
-                    let in_doubt = fault.error.is_in_doubt();
-                    // What was granted and is no longer there may have been removed by the first
-                    // request.
-                    let excused = in_doubt && release.granted;
-                    Box::pin(self.remove(release, &mut step))
-                        .await
-                        .map(|found| if excused { Found::Ours } else { found })
-                }
-                answer => answer,
+            let call = self.release_call(self.scripts.release.by_hash(), &release);
+            let answer = self.calls.ask(call, &mut step).await;
+            let removed = match answer.as_ref().ok().and_then(|(answer, _)| found(answer)) {
+                Some(found) => Ok(found),
+                None => Box::pin(self.remove_on(release, answer, &mut step)).await,
             };
-            if waited && released.is_ok() {
+            if waited && removed.is_ok() {
                 self.subscriber.forgotten(release.owner);
             }
-            released.map_err(|fault| fault.error)
+            removed
         })
     }
 

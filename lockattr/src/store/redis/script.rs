@@ -27,7 +27,7 @@ impl Lua {
         Self { text, hash }
     }
 
-    fn by_hash(&self) -> Form<'_> {
+    pub(super) fn by_hash(&self) -> Form<'_> {
         Form {
             verb: "EVALSHA",
             script: &self.hash,
@@ -49,9 +49,19 @@ impl Lua {
         step: &mut Wait<'_>,
     ) -> Answer {
         let answer = calls.ask(make(self.by_hash()), step).await;
+        self.or_by_text(answer, calls, make, step).await
+    }
+
+    /// The answer to a call by hash, or to one by text where there has to be one.
+    pub(super) async fn or_by_text(
+        &self,
+        answer: Answer,
+        calls: &Link,
+        make: impl Fn(Form<'_>) -> Cmd,
+        step: &mut Wait<'_>,
+    ) -> Answer {
         if answer.as_ref().is_err_and(|fault| fault.no_script) {
-            // Boxed, as everything rare: every call's future holds this one.
-            return Box::pin(calls.ask(make(self.by_text()), step)).await;
+            return calls.ask(make(self.by_text()), step).await;
         }
         answer
     }
