@@ -17,6 +17,7 @@ use crate::key::Keys;
 use crate::owner::{Id, Origin};
 use crate::stats::Counters;
 use crate::store::{Found, Leave, Release, Want};
+use crate::waker;
 
 /// What is locked: one key, all of several keys, or one of a key's slots.
 #[derive(Clone, Debug, Default)]
@@ -669,10 +670,9 @@ impl Hold {
                 None => return,
             }
         };
-        match place {
-            Some(known) => known.clone_from(waker),
-            place => *place = Some(waker.clone()),
-        }
+        let before = waker::replace(place, waker);
+        drop(aside);
+        drop(before);
     }
 
     /// Nobody waits with this ticket any more.

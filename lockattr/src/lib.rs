@@ -66,6 +66,7 @@ mod policy;
 mod queue;
 mod stats;
 pub mod store;
+mod waker;
 
 pub use ambient::current;
 pub use client::{Client, ClientBuilder, LockRequest};

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::waker;
 
 /// Locks in this process alone: what the URL `memory:` makes, and what tests can lean on.
 ///
@@ -442,14 +443,20 @@ impl Ear for Heard<'_> {
         if let Some(news) = ear.news.take() {
             return Poll::Ready(news);
         }
-        ear.waker = Some(cx.waker().clone());
+        let before = waker::replace(&mut ear.waker, cx.waker());
+        drop(locks);
+        drop(before);
         Poll::Pending
     }
 }
 
 impl Drop for Heard<'_> {
     fn drop(&mut self) {
-        self.memory.locks().ears.remove(self.owner);
+        let mut locks = self.memory.locks();
+        let left = locks.ears.remove(self.owner);
+        drop(locks);
+        // Its waker may be the last handle of a task, whose end may come back here.
+        drop(left);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Where connections are driven: on the runtimes that call, and what becomes of them there.
 
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error};
+use lockattr::{Client, Error, Lease, Memory};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
@@ -282,4 +284,82 @@ fn a_runtime_that_hears_and_ends_takes_no_news_of_others_with_it() {
     assert!(took < LOOK / 3, "{took:?}");
     assert!(lasting.block_on(gone).unwrap_err().is_cancelled());
     wait::block_until("nothing is left", || server.size() == 0);
+}
+
+/// A task that nobody but its waker knows, as of an executor of one's own: it ends with it.
+struct Forgotten {
+    _holds: Mutex<Boxed>,
+}
+
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Wake for Forgotten {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// A future that goes from one task to another takes the last that was known of the first with it.
+#[test]
+fn a_call_that_goes_to_another_task_ends_the_first_one() {
+    fn poll(future: Pin<&mut (impl Future + ?Sized)>, waker: &Waker) -> bool {
+        future.poll(&mut Context::from_waker(waker)).is_ready()
+    }
+    async fn by_turns(locks: Client, held: Lease) {
+        let wait = |key: &str| locks.lock(key).wait(10 * SECOND).acquire();
+        let mut calls: Vec<Boxed> = Vec::new();
+        // One is asked, one waits for another client, one for the end of a lease.
+        for key in ["free", "held"] {
+            let call = wait(key);
+            calls.push(Box::pin(async move { drop(call.await) }));
+        }
+        let lease = held.share();
+        calls.push(Box::pin(async move { drop(lease.lost().await) }));
+        for turn in 0..60 {
+            let mut other: Boxed = {
+                let call = wait("held too");
+                let lease = held.share();
+                Box::pin(async move {
+                    let call = pin!(call);
+                    let lost = pin!(lease.lost());
+                    tokio::select! { _ = call => {} _ = lost => {} }
+                })
+            };
+            let _ = poll(other.as_mut(), Waker::noop());
+            let first = Waker::from(Arc::new(Forgotten {
+                _holds: Mutex::new(other),
+            }));
+            let chosen = turn % calls.len();
+            let mut over = poll(calls[chosen].as_mut(), &first);
+            drop(first);
+            over = over || poll(calls[chosen].as_mut(), Waker::noop());
+            if over {
+                drop(calls.swap_remove(chosen));
+            }
+            nap(u64::from(turn % 5 == 0)).await;
+        }
+    }
+    let server = Server::start();
+    let url = server.url();
+    let (over, end) = mpsc::channel();
+    // On a thread of its own: where it waits for itself, the test does not.
+    thread::spawn(move || {
+        let memory = Memory::new();
+        let [runtime, _] = runtimes();
+        for in_memory in [false, true] {
+            let connect = async || {
+                if in_memory {
+                    return Client::builder().store(memory.clone()).unwrap();
+                }
+                Client::connect(&url).await.unwrap()
+            };
+            runtime.block_on(async {
+                let (locks, other) = (connect().await, connect().await);
+                let _theirs = other.lock("held").acquire().await.unwrap();
+                let _others = other.lock("held too").acquire().await.unwrap();
+                let held = locks.lock("mine").acquire().await.unwrap();
+                by_turns(locks, held).await;
+            });
+        }
+        over.send(()).unwrap();
+    });
+    end.recv_timeout(10 * SECOND).expect("it comes to an end");
 }

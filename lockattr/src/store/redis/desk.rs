@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::fault::Fault;
+use crate::waker;
 
 /// As many commands at most go in one piece: enough to share its cost, and few enough that those who
 /// are answered go on while the server is busy with the next.
@@ -188,10 +189,9 @@ impl Future for Sending {
         };
         let mut table = this.desk.0.table();
         if let Place::Waiting(waker) = &mut table.places[place] {
-            match waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                none => *none = Some(cx.waker().clone()),
-            }
+            let before = waker::replace(waker, cx.waker());
+            drop(table);
+            drop(before);
             return Poll::Pending;
         }
         let left = table.leave(place);

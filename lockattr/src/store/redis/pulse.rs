@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
+use crate::waker;
 
 /// How often they are woken within the time that a reply may take.
 const PER_REPLY: u32 = 4;
@@ -41,7 +42,7 @@ enum Place {
     /// And the next free one.
     Free(Option<usize>),
     Taken {
-        waker: Waker,
+        waker: Option<Waker>,
         /// The pulse after which the wait began.
         since: u64,
     },
@@ -73,7 +74,7 @@ impl Pulse {
         let mut table = self.table();
         table.used = true;
         let taken = Place::Taken {
-            waker: waker.clone(),
+            waker: Some(waker.clone()),
             since: table.beat,
         };
         let index = if let Some(index) = table.free {
@@ -92,9 +93,13 @@ impl Pulse {
     }
 
     fn stay(&self, index: usize, now: &Waker) {
-        if let Place::Taken { waker, .. } = &mut self.table().places[index] {
-            waker.clone_from(now);
-        }
+        let mut table = self.table();
+        let before = match &mut table.places[index] {
+            Place::Taken { waker, .. } => waker::replace(waker, now),
+            Place::Free(_) => None,
+        };
+        drop(table);
+        drop(before);
     }
 
     fn leave(&self, index: usize) {
@@ -125,7 +130,7 @@ impl Table {
                 anybody = true;
                 // Whoever has just begun has no reason to look.
                 if beat - since > 1 {
-                    late.push(waker.clone());
+                    late.extend(waker.clone());
                 }
             }
         }

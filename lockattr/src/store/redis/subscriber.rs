@@ -30,6 +30,7 @@ use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
 use crate::jitter::jittered;
 use crate::store::{Ear, Woken};
+use crate::waker;
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or as long as it took to be made where that is longer.
@@ -277,7 +278,9 @@ impl Ear for Heard<'_> {
             return Poll::Pending;
         };
         let Some(news) = waiting.news.take() else {
-            waiting.waker = Some(cx.waker().clone());
+            let before = waker::replace(&mut waiting.waker, cx.waker());
+            drop(requests);
+            drop(before);
             return Poll::Pending;
         };
         Poll::Ready(waiting.judge(news))
@@ -286,7 +289,11 @@ impl Ear for Heard<'_> {
 
 impl Drop for Heard<'_> {
     fn drop(&mut self) {
-        self.subscriber.requests().waiting.remove(self.owner);
+        let mut requests = self.subscriber.requests();
+        let left = requests.waiting.remove(self.owner);
+        drop(requests);
+        // Its waker may be the last handle of a task, whose end may come back here.
+        drop(left);
     }
 }
 
