@@ -1,9 +1,9 @@
 //! The commands of many callers on one connection, sent together.
 //!
-//! To send a command and to read its reply costs the redis client more than the lock does. Whoever has
-//! one puts it on a desk and waits there; what lies on it when the driver comes by goes to the server
-//! in one piece, and the replies are handed out again. A task that is alone waits for nobody: its
-//! command is a piece of its own.
+//! To send a command and to read its reply costs the redis client more than the lock does. Where there
+//! are many, whoever has one puts it on a desk and waits there; what lies on it when the driver comes
+//! by goes to the server in one piece, and the replies are handed out again. Where there are few, they
+//! are sent as they are: to wait for the driver would cost each a wake-up.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -21,6 +21,9 @@ use tokio_util::sync::ReusableBoxFuture;
 use super::fault::Fault;
 use crate::waker;
 
+/// So many commands at most are on their way one by one, while nothing lies on the desk.
+const FEW: usize = 4;
+
 /// As many commands at most go in one piece: enough to share its cost, and few enough that those who
 /// are answered go on while the server is busy with the next.
 const TOGETHER: usize = 32;
@@ -29,7 +32,10 @@ const TOGETHER: usize = 32;
 const ON_THE_WAY: usize = 32;
 
 /// A connection that stands. It is closed when the last handle is gone.
-pub(super) struct Desk(Arc<Shared>);
+pub(super) struct Desk {
+    redis: MultiplexedConnection,
+    shared: Arc<Shared>,
+}
 
 #[derive(Default)]
 struct Shared {
@@ -47,7 +53,21 @@ struct Table {
     free: Option<usize>,
     /// Whom to wake when there is something to be sent.
     driver: Option<Waker>,
+    /// How many pieces are on their way.
+    pieces: usize,
+    /// How many commands are on their way one by one.
+    singles: usize,
+    /// What is left of such that were answered, and used again.
+    used: Vec<Used>,
     state: State,
+}
+
+/// The reply to a command that goes by itself, and what it took to get it.
+type Single = ReusableBoxFuture<'static, (RedisResult<Value>, MultiplexedConnection)>;
+
+struct Used {
+    reply: Single,
+    redis: MultiplexedConnection,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -76,21 +96,28 @@ impl Desk {
         let shared: Arc<Shared> = Arc::default();
         runtime.spawn(Driver {
             shared: Arc::clone(&shared),
-            redis,
+            redis: redis.clone(),
             on_the_way: VecDeque::new(),
             spare: Vec::new(),
             wakers: Vec::new(),
         });
-        Arc::new(Self(shared))
+        Arc::new(Self { redis, shared })
     }
 
     pub(super) fn replies(&self) -> u64 {
-        self.0.replies.load(Ordering::Relaxed)
+        self.shared.replies.load(Ordering::Relaxed)
     }
 
     /// Sends a command, after all that were sent before.
     pub(super) fn send(self: Arc<Self>, command: Cmd) -> Sending {
-        let mut table = self.0.table();
+        let mut table = self.shared.table();
+        if table.has_few() {
+            table.singles += 1;
+            let used = table.used.pop();
+            drop(table);
+            let way = Way::Single(self.single(command, used));
+            return Sending { desk: self, way };
+        }
         let place = if table.state == State::Over {
             table.enter(Place::Answered(Err(Fault::closed())))
         } else {
@@ -101,16 +128,29 @@ impl Desk {
         let driver = table.driver.take();
         drop(table);
         driver.into_iter().for_each(Waker::wake);
-        Sending {
-            desk: self,
-            place: Some(place),
+        let way = Way::Place(place);
+        Sending { desk: self, way }
+    }
+
+    /// A command that is sent when it is first polled.
+    fn single(&self, command: Cmd, used: Option<Used>) -> Single {
+        let sending = |mut redis: MultiplexedConnection| async move {
+            let reply = redis.send_packed_command(&command).await;
+            (reply, redis)
+        };
+        match used {
+            Some(Used { mut reply, redis }) => {
+                reply.set(sending(redis));
+                reply
+            }
+            None => ReusableBoxFuture::new(sending(self.redis.clone())),
         }
     }
 }
 
 impl Drop for Desk {
     fn drop(&mut self) {
-        let mut table = self.0.table();
+        let mut table = self.shared.table();
         if table.state == State::Open {
             table.state = State::Closed;
         }
@@ -128,6 +168,15 @@ impl Shared {
 }
 
 impl Table {
+    /// Whether there are so few commands that each can go by itself, and none is before it that does
+    /// not.
+    fn has_few(&self) -> bool {
+        self.state == State::Open
+            && self.singles < FEW
+            && self.pieces == 0
+            && self.waiting.is_empty()
+    }
+
     fn enter(&mut self, place: Place) -> usize {
         let Some(free) = self.free else {
             self.places.push(place);
@@ -175,8 +224,14 @@ impl Table {
 /// A command on its way, or its reply.
 pub(super) struct Sending {
     pub(super) desk: Arc<Desk>,
-    /// Nothing once the reply was taken.
-    place: Option<usize>,
+    way: Way,
+}
+
+enum Way {
+    Single(Single),
+    Place(usize),
+    /// The reply was taken.
+    Over,
 }
 
 impl Future for Sending {
@@ -184,10 +239,22 @@ impl Future for Sending {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some(place) = this.place else {
-            unreachable!("a future is not polled after its end");
+        let shared = &this.desk.shared;
+        let place = match &mut this.way {
+            Way::Place(place) => *place,
+            Way::Single(reply) => {
+                let (answer, redis) = ready!(reply.poll(cx));
+                if let Way::Single(reply) = mem::replace(&mut this.way, Way::Over) {
+                    let mut table = shared.table();
+                    table.singles -= 1;
+                    table.used.push(Used { reply, redis });
+                }
+                shared.replies.fetch_add(1, Ordering::Relaxed);
+                return Poll::Ready(answer.map_err(Fault::from));
+            }
+            Way::Over => unreachable!("a future is not polled after its end"),
         };
-        let mut table = this.desk.0.table();
+        let mut table = shared.table();
         if let Place::Waiting(waker) = &mut table.places[place] {
             let before = waker::replace(waker, cx.waker());
             drop(table);
@@ -196,7 +263,7 @@ impl Future for Sending {
         }
         let left = table.leave(place);
         drop(table);
-        this.place = None;
+        this.way = Way::Over;
         match left {
             Place::Answered(answer) => Poll::Ready(answer),
             _ => unreachable!("a place is answered once"),
@@ -206,10 +273,15 @@ impl Future for Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let Some(place) = self.place else {
-            return;
+        let place = match self.way {
+            Way::Place(place) => place,
+            Way::Single(_) => {
+                self.desk.shared.table().singles -= 1;
+                return;
+            }
+            Way::Over => return,
         };
-        let mut table = self.desk.0.table();
+        let mut table = self.desk.shared.table();
         let left = match &mut table.places[place] {
             waiting @ Place::Waiting(_) => mem::replace(waiting, Place::Left),
             _ => table.leave(place),
@@ -267,11 +339,13 @@ impl Driver {
                 places: Vec::new(),
             });
             table.take(&mut spare.pipeline, &mut spare.places);
-            drop(table);
             if spare.places.is_empty() {
+                drop(table);
                 self.spare.push(spare);
                 continue;
             }
+            table.pieces += 1;
+            drop(table);
             let mut piece = spare.sent();
             // Now, so that the next one comes after it.
             let _ = piece.poll(cx);
@@ -319,6 +393,7 @@ impl Driver {
 
     fn answer(&mut self, places: &[usize], answers: impl Iterator<Item = Result<Value, Fault>>) {
         let mut table = self.shared.table();
+        table.pieces = self.on_the_way.len();
         for (place, answer) in places.iter().zip(answers) {
             self.wakers.extend(table.answer(*place, answer));
         }
