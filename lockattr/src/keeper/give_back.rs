@@ -1,6 +1,7 @@
 //! Giving keys back, without anybody waiting for it.
 
 use std::cell::RefCell;
+use std::mem;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +17,10 @@ use crate::hold::{Hold, KEPT, Names, TRIED};
 use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
-/// server answers. On one connection the request comes first; this is for one that was replaced, or
-/// has ended with its runtime.
+/// server answers. On one connection the request comes first; this is for one that has ended with its
+/// runtime. Where the first answer takes longer than this the connection was replaced, or all of the
+/// server was slow: a request that a blocked runtime has yet to write, or that a frozen server has yet
+/// to read, may come at any time then.
 const DROPPED: Duration = Duration::from_millis(200);
 
 /// Keys to give back.
@@ -140,23 +143,30 @@ impl Keeper {
     async fn return_key(&self, what: &Return, on_its_way: OnItsWay<Arc<Self>>) {
         let mut on_its_way = Some(on_its_way);
         let begun = Instant::now();
+        let mut doubt = what.doubt;
+        let mut answered = false;
         let mut told = what.returned == TRIED;
         // An earlier request that was not answered may have done it.
         let mut maybe_done = what.returned != KEPT;
         let mut pause = Duration::from_millis(25);
         loop {
             let owed = &what.owed;
-            match self.store.release(owed.release()).await {
+            let released = self.store.release(owed.release()).await;
+            let first = released.is_ok() && !mem::replace(&mut answered, true);
+            if first && doubt == Doubt::Dropped && begun.elapsed() > DROPPED {
+                doubt = Doubt::Unanswered;
+            }
+            match released {
                 // There may have been two requests, and one of them may yet come: it is looked for, but
                 // nobody waits for that.
-                Ok(Found::Ours) if what.doubt == Doubt::Unanswered => drop(on_its_way.take()),
+                Ok(Found::Ours) if doubt == Doubt::Unanswered => drop(on_its_way.take()),
                 Ok(Found::Ours) => {
-                    if what.doubt == Doubt::Granted {
+                    if doubt == Doubt::Granted {
                         self.counters.released.up();
                     }
                     return;
                 }
-                Ok(_) => match what.doubt {
+                Ok(_) => match doubt {
                     Doubt::Granted if maybe_done => {
                         self.counters.released.up();
                         return;
@@ -171,7 +181,7 @@ impl Keeper {
                     Doubt::Dropped | Doubt::Unanswered => {}
                 },
                 Err(error) => {
-                    if what.doubt == Doubt::Granted && !told {
+                    if doubt == Doubt::Granted && !told {
                         self.tell_release_failed(owed.label(), &error);
                     }
                     told = true;
