@@ -1,7 +1,6 @@
 //! Giving keys back, without anybody waiting for it.
 
 use std::cell::RefCell;
-use std::mem;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +17,7 @@ use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
 /// server answers. On one connection the request comes first; this is for one that has ended with its
-/// runtime. Where the first answer takes longer than this the connection was replaced, or all of the
-/// server was slow: a request that a blocked runtime has yet to write, or that a frozen server has yet
-/// to read, may come at any time then.
+/// runtime.
 const DROPPED: Duration = Duration::from_millis(200);
 
 /// Keys to give back.
@@ -144,19 +141,13 @@ impl Keeper {
         let mut on_its_way = Some(on_its_way);
         let begun = Instant::now();
         let mut doubt = what.doubt;
-        let mut answered = false;
         let mut told = what.returned == TRIED;
         // An earlier request that was not answered may have done it.
         let mut maybe_done = what.returned != KEPT;
         let mut pause = Duration::from_millis(25);
         loop {
             let owed = &what.owed;
-            let released = self.store.release(owed.release()).await;
-            let first = released.is_ok() && !mem::replace(&mut answered, true);
-            if first && doubt == Doubt::Dropped && begun.elapsed() > DROPPED {
-                doubt = Doubt::Unanswered;
-            }
-            match released {
+            match self.store.release(owed.release()).await {
                 // There may have been two requests, and one of them may yet come: it is looked for, but
                 // nobody waits for that.
                 Ok(Found::Ours) if doubt == Doubt::Unanswered => drop(on_its_way.take()),
@@ -178,6 +169,8 @@ impl Keeper {
                     Doubt::Dropped if begun.elapsed() > DROPPED => return,
                     // The store has answered that nothing is there, and it knew the request.
                     Doubt::Queued => return,
+                    // As long as that may take nobody waits.
+                    Doubt::Unanswered if what.doubt == Doubt::Dropped => drop(on_its_way.take()),
                     Doubt::Dropped | Doubt::Unanswered => {}
                 },
                 Err(error) => {
@@ -186,6 +179,11 @@ impl Keeper {
                     }
                     told = true;
                     maybe_done |= error.is_in_doubt();
+                    // The connection was replaced, and what is on the one before may come at any time:
+                    // where a blocked runtime has yet to write it, or a frozen server to read it.
+                    if doubt == Doubt::Dropped && error.is_in_doubt() {
+                        doubt = Doubt::Unanswered;
+                    }
                 }
             }
             let again = Instant::now() + pause;

@@ -420,12 +420,14 @@ impl Store for Redis {
             let released = match self.remove(release, &mut step).await {
                 Err(fault) if fault.is_transient() => {
                     let in_doubt = fault.error.is_in_doubt();
-                    // What was granted and is no longer there may have been removed by the first
-                    // request.
-                    let excused = in_doubt && release.granted;
-                    Box::pin(self.remove(release, &mut step))
-                        .await
-                        .map(|found| if excused { Found::Ours } else { found })
+                    match Box::pin(self.remove(release, &mut step)).await {
+                        // What was granted and is no longer there may have been removed by the
+                        // first request.
+                        Ok(_) if in_doubt && release.granted => Ok(Found::Ours),
+                        // What was not may yet be, by a request on the connection before.
+                        Ok(_) if in_doubt => Err(fault),
+                        again => again,
+                    }
                 }
                 answer => answer,
             };
