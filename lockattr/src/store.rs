@@ -55,7 +55,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Ends the owner's hold of each name that it still holds, and leaves there what is to be left;
     /// where that is nothing, whoever has waited longest may be given the name in the same step.
-    /// Answers [`Found::Ours`] where it held all of them.
+    /// Answers [`Found::Ours`] where it held all of them. In doubt where a request of the owner that
+    /// was dropped may yet take effect: it is asked again then.
     fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found>;
 
     /// Draws the fencing token of the grant by which `owner` holds `held`: larger than every token

@@ -16,8 +16,8 @@ use crate::hold::{Hold, KEPT, Names, TRIED};
 use crate::store::{Found, Leave, Release};
 
 /// How long a key is looked for after a request whose fate a dropped future left open, while the
-/// server answers. On one connection the request comes first; this is for one that was replaced, or
-/// has ended with its runtime.
+/// server answers. On one connection the request comes first; this is for one that has ended with its
+/// runtime.
 const DROPPED: Duration = Duration::from_millis(200);
 
 /// Keys to give back.
@@ -145,6 +145,7 @@ impl Keeper {
     async fn return_key(&self, what: &Return, on_its_way: OnItsWay<Arc<Self>>) {
         let mut on_its_way = Some(on_its_way);
         let begun = Instant::now();
+        let mut doubt = what.doubt;
         let mut told = what.returned == TRIED;
         // An earlier request that was not answered may have done it.
         let mut maybe_done = what.returned != KEPT;
@@ -155,14 +156,14 @@ impl Keeper {
             match self.store.release(owed.release(&owner)).await {
                 // There may have been two requests, and one of them may yet come: it is looked for, but
                 // nobody waits for that.
-                Ok(Found::Ours) if what.doubt == Doubt::Unanswered => drop(on_its_way.take()),
+                Ok(Found::Ours) if doubt == Doubt::Unanswered => drop(on_its_way.take()),
                 Ok(Found::Ours) => {
-                    if what.doubt == Doubt::Granted {
+                    if doubt == Doubt::Granted {
                         self.counters.released.up();
                     }
                     return;
                 }
-                Ok(_) => match what.doubt {
+                Ok(_) => match doubt {
                     Doubt::Granted if maybe_done => {
                         self.counters.released.up();
                         return;
@@ -174,14 +175,21 @@ impl Keeper {
                     Doubt::Dropped if begun.elapsed() > DROPPED => return,
                     // The store has answered that nothing is there, and it knew the request.
                     Doubt::Queued => return,
+                    // As long as that may take nobody waits.
+                    Doubt::Unanswered if what.doubt == Doubt::Dropped => drop(on_its_way.take()),
                     Doubt::Dropped | Doubt::Unanswered => {}
                 },
                 Err(error) => {
-                    if what.doubt == Doubt::Granted && !told {
+                    if doubt == Doubt::Granted && !told {
                         self.tell_release_failed(owed.label(), &error);
                     }
                     told = true;
                     maybe_done |= error.is_in_doubt();
+                    // The connection was replaced, and what is on the one before may come at any time:
+                    // where a blocked runtime has yet to write it, or a frozen server to read it.
+                    if doubt == Doubt::Dropped && error.is_in_doubt() {
+                        doubt = Doubt::Unanswered;
+                    }
                 }
             }
             let again = Instant::now() + pause;

@@ -322,11 +322,14 @@ impl Redis {
         let removed = match found(script.or_by_text(first, calls, call, step).await) {
             Err(fault) if fault.is_transient() => {
                 let in_doubt = fault.error.is_in_doubt();
-                // What was granted and is no longer there may have been removed by the first
-                // request.
-                let excused = in_doubt && release.granted;
-                found(script.run(calls, call, step).await)
-                    .map(|found| if excused { Found::Ours } else { found })
+                match found(script.run(calls, call, step).await) {
+                    // What was granted and is no longer there may have been removed by the first
+                    // request.
+                    Ok(_) if in_doubt && release.granted => Ok(Found::Ours),
+                    // What was not may yet be, by a request on the connection before.
+                    Ok(_) if in_doubt => Err(fault),
+                    again => again,
+                }
             }
             answer => answer,
         };

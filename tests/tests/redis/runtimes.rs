@@ -1,9 +1,10 @@
 //! Where connections are driven: on the runtimes that call, and what becomes of them there.
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -362,4 +363,40 @@ fn a_call_that_goes_to_another_task_ends_the_first_one() {
         over.send(()).unwrap();
     });
     end.recv_timeout(10 * SECOND).expect("it comes to an end");
+}
+
+/// A request that is handed to the connection, and whose caller goes away before it is written.
+#[test]
+fn a_call_that_was_dropped_as_its_runtime_is_blocked_leaves_nothing() {
+    let server = Server::start();
+    let [runtime, _] = runtimes();
+    runtime.block_on(async {
+        let locks = Client::builder()
+            .reply_timeout(SECOND * 3 / 10)
+            .connect(server.url())
+            .await
+            .unwrap();
+        call(&locks, "a").await;
+        let dropping = tokio::spawn(async move {
+            let mut asked = Box::pin(locks.lock("a").acquire());
+            // Whoever sends it gets a turn in between, and whoever writes it does not.
+            let mut turns = 0;
+            poll_fn(|cx| {
+                turns += 1;
+                if turns > 1 {
+                    return Poll::Ready(());
+                }
+                assert!(asked.as_mut().poll(cx).is_pending());
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            drop(asked);
+            thread::sleep(SECOND);
+            locks
+        });
+        let _locks = dropping.await.unwrap();
+        nap(100).await;
+        wait::within("it is given back", 3 * SECOND, || server.size() == 0).await;
+    });
 }

@@ -376,7 +376,9 @@ mod tests {
         // The first one has to connect.
         for count in 1..=3 {
             let mut step = link.step(BOUND);
-            let asking = link.ask(redis::cmd("PING"), &mut step);
+            let mut asking = pin!(link.ask(redis::cmd("PING"), &mut step));
+            let polled = poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx)));
+            assert!(polled.await.is_pending());
             if count > 1 {
                 // Whoever asks is kept from going on, and the command goes out all the same.
                 while pings.lock().unwrap().len() < count {
