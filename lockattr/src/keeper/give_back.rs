@@ -185,7 +185,7 @@ impl Keeper {
                     }
                     told = true;
                     maybe_done |= error.is_in_doubt();
-                    // The connection was replaced, and what is on the one before may come at any time:
+                    // The connection was silent, and what is on it may come at any time:
                     // where a blocked runtime has yet to write it, or a frozen server to read it.
                     if doubt == Doubt::Dropped && error.is_in_doubt() {
                         doubt = Doubt::Unanswered;

@@ -327,7 +327,7 @@ impl Redis {
                     // request.
                     Ok(_) if in_doubt && release.granted => Ok(Found::Ours),
                     // What was not may yet be, by a request on the connection before.
-                    Ok(_) if in_doubt => Err(fault),
+                    Ok(_) if fault.silent => Err(fault),
                     again => again,
                 }
             }

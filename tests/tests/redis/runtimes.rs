@@ -400,3 +400,47 @@ fn a_call_that_was_dropped_as_its_runtime_is_blocked_leaves_nothing() {
         wait::within("it is given back", 3 * SECOND, || server.size() == 0).await;
     });
 }
+
+/// The connections go with their runtime, the one that hears among them, whatever is on its way.
+#[test]
+fn a_caller_goes_on_while_runtimes_end_around_it() {
+    let server = Server::start();
+    let [_, home] = runtimes();
+    let locks = home.block_on(client(&server));
+    let other = home.block_on(client(&server));
+    for round in 0..12 {
+        let held = home.block_on(other.lock("held").wait(BOUND).acquire());
+        let held = held.unwrap();
+        let [current, multi] = runtimes();
+        let ending = if round % 2 == 0 { current } else { multi };
+        ending.block_on(async {
+            for number in 0..200 {
+                let key = match number % 4 {
+                    0 => "held".to_owned(),
+                    _ => format!("free:{}", number % 23),
+                };
+                let call = locks.lock(key).wait(10 * SECOND).acquire();
+                tokio::spawn(async move {
+                    let lease = call.await?;
+                    nap(number % 3).await;
+                    lease.release().await
+                });
+            }
+            nap(round).await;
+        });
+        let waiting = home.spawn(locks.lock("held").wait(10 * SECOND).acquire());
+        thread::sleep(Duration::from_millis(round % 7));
+        if round % 3 == 0 {
+            drop(held);
+            ending.shutdown_background();
+        } else {
+            ending.shutdown_background();
+            drop(held);
+        }
+        let begun = Instant::now();
+        drop(home.block_on(waiting).unwrap().unwrap());
+        let waited = begun.elapsed();
+        assert!(waited < LOOK + SLACK, "{waited:?} in round {round}");
+        wait::block_until("all is given back", || server.size() == 0);
+    }
+}

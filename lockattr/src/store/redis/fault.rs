@@ -12,6 +12,9 @@ pub(super) struct Fault {
     pub(super) replace: bool,
     /// The server does not know the script by its hash.
     pub(super) no_script: bool,
+    /// Nothing came in time: what was sent may be on its way yet. On a connection that has ended,
+    /// nothing is.
+    pub(super) silent: bool,
 }
 
 impl Fault {
@@ -21,6 +24,7 @@ impl Fault {
             error,
             replace: false,
             no_script: false,
+            silent: false,
         }
     }
 
@@ -29,6 +33,7 @@ impl Fault {
             error: StoreError::in_doubt(what),
             replace: true,
             no_script: false,
+            silent: true,
         }
     }
 
@@ -38,6 +43,7 @@ impl Fault {
             error: StoreError::in_doubt("the connection has ended"),
             replace: true,
             no_script: false,
+            silent: false,
         }
     }
 
@@ -65,6 +71,7 @@ impl Fault {
             )),
             replace: true,
             no_script: false,
+            silent: false,
         }
     }
 }
@@ -99,6 +106,7 @@ impl From<RedisError> for Fault {
             error,
             replace,
             no_script,
+            silent: false,
         }
     }
 }
