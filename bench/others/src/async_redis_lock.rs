@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_redis_lock::{Error, Lock, Locker, Options};
 
-use bench_roles::{Calls, Kept, Locks};
+use bench_roles::{Calls, Locks};
 
 #[derive(Clone)]
 pub struct AsyncRedisLock {
@@ -39,6 +39,7 @@ impl Calls for AsyncRedisLock {
 
 impl Locks for AsyncRedisLock {
     type Held = Lock;
+    type Kept = Lock;
 
     async fn attempt(&self, key: &str) -> Option<Lock> {
         let options = self.options().timeout(Some(Duration::ZERO));
@@ -59,7 +60,7 @@ impl Locks for AsyncRedisLock {
         drop(held.release().await);
     }
 
-    async fn keep(&self, key: &str) -> Kept {
-        Box::new(self.attempt(key).await.expect("a free key"))
+    async fn keep(&self, key: &str) -> Self::Kept {
+        self.attempt(key).await.expect("a free key")
     }
 }

@@ -7,7 +7,7 @@ use dist_lock::error::LockResult;
 use dist_lock::provider::RedisDriver;
 use redis_023::Client;
 
-use bench_roles::{Calls, Kept, Locks, Words, poll, ready, run, tell};
+use bench_roles::{Calls, Locks, Words, poll, ready, run, tell};
 
 #[derive(Clone)]
 pub struct DistLock {
@@ -62,6 +62,7 @@ impl Calls for DistLock {
 
 impl Locks for DistLock {
     type Held = Lock<RedisDriver<'static, Client>>;
+    type Kept = ();
 
     async fn attempt(&self, key: &str) -> Option<Self::Held> {
         let name = key.to_owned();
@@ -78,7 +79,7 @@ impl Locks for DistLock {
         held.release().await.expect("a reply");
     }
 
-    async fn keep(&self, _key: &str) -> Kept {
+    async fn keep(&self, _key: &str) {
         unreachable!("it does not renew")
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use distributed_lock_core::traits::{DistributedLock, LockHandle, LockProvider};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 
-use bench_roles::{Calls, Kept, Locks, poll};
+use bench_roles::{Calls, Locks, poll};
 
 #[derive(Clone)]
 pub struct DistributedLockRedis(Arc<RedisLockProvider>);
@@ -35,6 +35,7 @@ impl Calls for DistributedLockRedis {
 
 impl Locks for DistributedLockRedis {
     type Held = RedisLockHandle;
+    type Kept = RedisLockHandle;
 
     async fn attempt(&self, key: &str) -> Option<RedisLockHandle> {
         let lock = self.0.create_lock(key);
@@ -49,7 +50,7 @@ impl Locks for DistributedLockRedis {
         drop(held.release().await);
     }
 
-    async fn keep(&self, key: &str) -> Kept {
-        Box::new(self.attempt(key).await.expect("a free key"))
+    async fn keep(&self, key: &str) -> Self::Kept {
+        self.attempt(key).await.expect("a free key")
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rslock::{Lock, LockManager};
 
-use bench_roles::{Calls, Kept, Locks};
+use bench_roles::{Calls, Locks};
+use tokio::task::AbortHandle;
 
 #[derive(Clone)]
 pub struct Rslock {
@@ -43,6 +44,7 @@ impl Calls for Rslock {
 
 impl Locks for Rslock {
     type Held = Lock;
+    type Kept = AbortHandle;
 
     async fn attempt(&self, key: &str) -> Option<Lock> {
         self.trying.lock(key, self.ttl).await.ok()
@@ -57,7 +59,7 @@ impl Locks for Rslock {
         held.release().await;
     }
 
-    async fn keep(&self, key: &str) -> Kept {
+    async fn keep(&self, key: &str) -> AbortHandle {
         let this = self.clone();
         let key = key.to_owned();
         let (entered, entry) = tokio::sync::oneshot::channel();
@@ -69,6 +71,6 @@ impl Locks for Rslock {
             this.waiting.using(key.as_bytes(), this.ttl, body).await
         });
         entry.await.expect("a free key");
-        Box::new(task)
+        task.abort_handle()
     }
 }

@@ -4,7 +4,6 @@
 //! Apart from the program, and from the adapters of other libraries, so that a change of what is
 //! measured does not compile all of them anew.
 
-use std::any::Any;
 use std::future::{Future, pending};
 use std::time::Duration;
 
@@ -13,9 +12,6 @@ mod role;
 
 pub use clock::now;
 pub use role::{Words, play_calls, play_locks, play_ping, ready, run, tell};
-
-/// Whatever keeps a lease alive until it is dropped.
-pub type Kept = Box<dyn Any + Send>;
 
 /// A library that can guard a call.
 pub trait Calls: Clone + Send + Sync + 'static {
@@ -35,6 +31,9 @@ pub trait Calls: Clone + Send + Sync + 'static {
 pub trait Locks: Calls {
     type Held: Send + 'static;
 
+    /// What keeps a lease alive until it is dropped.
+    type Kept: Send + 'static;
+
     /// One try; nothing where another holds the key.
     fn attempt(&self, key: &str) -> impl Future<Output = Option<Self::Held>> + Send;
 
@@ -44,7 +43,7 @@ pub trait Locks: Calls {
     fn release(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
 
     /// Holds the key and renews it until what is returned is dropped.
-    fn keep(&self, key: &str) -> impl Future<Output = Kept> + Send;
+    fn keep(&self, key: &str) -> impl Future<Output = Self::Kept> + Send;
 }
 
 /// Waits for a key of a library that has no waiting, as its users would have to.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockattr::{Client, Error, Lease};
 
-use bench_roles::{Calls, Kept, Locks};
+use bench_roles::{Calls, Locks};
 
 /// Longer than any benchmark.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -31,6 +31,7 @@ impl Calls for ByHand {
 
 impl Locks for ByHand {
     type Held = Lease;
+    type Kept = Lease;
 
     async fn attempt(&self, key: &str) -> Option<Lease> {
         match self.0.lock(key).acquire().await {
@@ -50,7 +51,7 @@ impl Locks for ByHand {
         drop(lease.release().await);
     }
 
-    async fn keep(&self, key: &str) -> Kept {
-        Box::new(self.attempt(key).await.expect("a free key"))
+    async fn keep(&self, key: &str) -> Lease {
+        self.attempt(key).await.expect("a free key")
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use bench_roles::{Calls, Kept, Locks, poll};
+use bench_roles::{Calls, Locks, poll};
+use tokio::task::JoinHandle;
 
 const RELEASE: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then \
                        return redis.call('DEL', KEYS[1]) else return 0 end";
@@ -73,6 +74,7 @@ impl Calls for Raw {
 
 impl Locks for Raw {
     type Held = Held;
+    type Kept = JoinHandle<()>;
 
     async fn attempt(&self, key: &str) -> Option<Held> {
         let number = OWNERS.fetch_add(1, Ordering::Relaxed);
@@ -96,15 +98,15 @@ impl Locks for Raw {
     }
 
     /// A task for each lease, as is often written.
-    async fn keep(&self, key: &str) -> Kept {
+    async fn keep(&self, key: &str) -> JoinHandle<()> {
         let held = self.attempt(key).await.expect("a free key");
         let this = self.clone();
-        Box::new(tokio::spawn(async move {
+        tokio::spawn(async move {
             loop {
                 tokio::time::sleep(Duration::from_millis(this.ttl / 3)).await;
                 this.renew(&held).await;
             }
-        }))
+        })
     }
 }
 
