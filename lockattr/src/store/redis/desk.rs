@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
+use slab::Slab;
 use tokio::runtime::Handle;
 use tokio_util::sync::ReusableBoxFuture;
 
@@ -48,9 +49,7 @@ struct Shared {
 struct Table {
     /// What is to be sent, and where its reply is to go.
     waiting: VecDeque<(Cmd, usize)>,
-    places: Vec<Place>,
-    /// The first free place.
-    free: Option<usize>,
+    places: Slab<Place>,
     /// Whom to wake when there is something to be sent.
     driver: Option<Waker>,
     /// How many pieces are on their way.
@@ -82,8 +81,6 @@ enum State {
 
 /// Where the reply to a command goes.
 enum Place {
-    /// And the next free one.
-    Free(Option<usize>),
     Waiting(Option<Waker>),
     Answered(Result<Value, Fault>),
     /// Nobody waits any longer.
@@ -113,9 +110,9 @@ impl Desk {
             return Sending { desk: self, way };
         }
         let place = if table.state == State::Over {
-            table.enter(Place::Answered(Err(Fault::closed())))
+            table.places.insert(Place::Answered(Err(Fault::closed())))
         } else {
-            let place = table.enter(Place::Waiting(None));
+            let place = table.places.insert(Place::Waiting(None));
             table.waiting.push_back((command, place));
             place
         };
@@ -128,17 +125,29 @@ impl Desk {
 
     /// A command that is sent when it is first polled.
     fn single(&self, command: Cmd, used: Option<Used>) -> Single {
-        let sending = |mut redis: MultiplexedConnection| async move {
+        let (before, mut redis) = match used {
+            Some(Used { reply, redis }) => (Some(reply), redis),
+            None => (None, self.redis.clone()),
+        };
+        let sending = async move {
             let reply = redis.send_packed_command(&command).await;
             (reply, redis)
         };
-        match used {
-            Some(Used { mut reply, redis }) => {
-                reply.set(sending(redis));
-                reply
-            }
-            None => ReusableBoxFuture::new(sending(self.redis.clone())),
+        in_place_of(before, sending)
+    }
+}
+
+/// A future that has the memory of one that is over, if there is one.
+fn in_place_of<T>(
+    before: Option<ReusableBoxFuture<'static, T>>,
+    next: impl Future<Output = T> + Send + 'static,
+) -> ReusableBoxFuture<'static, T> {
+    match before {
+        Some(mut before) => {
+            before.set(next);
+            before
         }
+        None => ReusableBoxFuture::new(next),
     }
 }
 
@@ -171,23 +180,6 @@ impl Table {
             && self.waiting.is_empty()
     }
 
-    fn enter(&mut self, place: Place) -> usize {
-        let Some(free) = self.free else {
-            self.places.push(place);
-            return self.places.len() - 1;
-        };
-        if let Place::Free(next) = mem::replace(&mut self.places[free], place) {
-            self.free = next;
-        }
-        free
-    }
-
-    fn leave(&mut self, place: usize) -> Place {
-        let free = Place::Free(self.free);
-        self.free = Some(place);
-        mem::replace(&mut self.places[place], free)
-    }
-
     /// Leaves an answer; whom to wake.
     fn answer(&mut self, place: usize, answer: Result<Value, Fault>) -> Option<Waker> {
         if let Place::Waiting(waker) = &mut self.places[place] {
@@ -195,7 +187,7 @@ impl Table {
             self.places[place] = Place::Answered(answer);
             waker
         } else {
-            self.leave(place);
+            self.places.remove(place);
             None
         }
     }
@@ -206,7 +198,7 @@ impl Table {
             && let Some((command, place)) = self.waiting.pop_front()
         {
             if matches!(self.places[place], Place::Left) {
-                self.leave(place);
+                self.places.remove(place);
             } else {
                 pipeline.add_command(command);
                 places.push(place);
@@ -255,7 +247,7 @@ impl Future for Sending {
             drop(before);
             return Poll::Pending;
         }
-        let left = table.leave(place);
+        let left = table.places.remove(place);
         drop(table);
         this.way = Way::Over;
         match left {
@@ -278,7 +270,7 @@ impl Drop for Sending {
         let mut table = self.desk.shared.table();
         let left = match &mut table.places[place] {
             waiting @ Place::Waiting(_) => mem::replace(waiting, Place::Left),
-            _ => table.leave(place),
+            _ => table.places.remove(place),
         };
         drop(table);
         // A waker may be the last handle of a task, whose end may come back here.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use slab::Slab;
 use tokio::sync::Notify;
 
 use crate::engine::Engine;
@@ -28,9 +29,7 @@ pub(super) struct Pulse {
 
 #[derive(Default)]
 struct Table {
-    places: Vec<Place>,
-    /// The first free place.
-    free: Option<usize>,
+    places: Slab<Place>,
     /// How many pulses there have been.
     beat: u64,
     beating: bool,
@@ -38,14 +37,10 @@ struct Table {
     used: bool,
 }
 
-enum Place {
-    /// And the next free one.
-    Free(Option<usize>),
-    Taken {
-        waker: Option<Waker>,
-        /// The pulse after which the wait began.
-        since: u64,
-    },
+struct Place {
+    waker: Option<Waker>,
+    /// The pulse after which the wait began.
+    since: u64,
 }
 
 impl Pulse {
@@ -73,19 +68,11 @@ impl Pulse {
     fn enter(&self, waker: &Waker) -> usize {
         let mut table = self.table();
         table.used = true;
-        let taken = Place::Taken {
+        let place = Place {
             waker: Some(waker.clone()),
             since: table.beat,
         };
-        let index = if let Some(index) = table.free {
-            if let Place::Free(next) = std::mem::replace(&mut table.places[index], taken) {
-                table.free = next;
-            }
-            index
-        } else {
-            table.places.push(taken);
-            table.places.len() - 1
-        };
+        let index = table.places.insert(place);
         if !std::mem::replace(&mut table.beating, true) {
             self.begin.notify_one();
         }
@@ -94,19 +81,14 @@ impl Pulse {
 
     fn stay(&self, index: usize, now: &Waker) {
         let mut table = self.table();
-        let before = match &mut table.places[index] {
-            Place::Taken { waker, .. } => waker::replace(waker, now),
-            Place::Free(_) => None,
-        };
+        let before = waker::replace(&mut table.places[index].waker, now);
         drop(table);
         drop(before);
     }
 
     fn leave(&self, index: usize) {
         let mut table = self.table();
-        let free = Place::Free(table.free);
-        let left = std::mem::replace(&mut table.places[index], free);
-        table.free = Some(index);
+        let left = table.places.remove(index);
         drop(table);
         // A waker may be the last handle of a task, whose end may come back here.
         drop(left);
@@ -123,15 +105,12 @@ impl Table {
     fn next(&mut self) -> Option<Vec<Waker>> {
         self.beat += 1;
         let beat = self.beat;
-        let mut anybody = std::mem::take(&mut self.used);
+        let anybody = std::mem::take(&mut self.used) || !self.places.is_empty();
         let mut late = Vec::new();
-        for place in &self.places {
-            if let Place::Taken { waker, since } = place {
-                anybody = true;
-                // Whoever has just begun has no reason to look.
-                if beat - since > 1 {
-                    late.extend(waker.clone());
-                }
+        for (_, Place { waker, since }) in &self.places {
+            // Whoever has just begun has no reason to look.
+            if beat - since > 1 {
+                late.extend(waker.clone());
             }
         }
         self.beating = anybody;
@@ -274,7 +253,9 @@ mod tests {
             assert!(beats(&pulse));
         }
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
-        assert_eq!(pulse.table().places.len(), 1);
+        // They have had one place, one after the other.
+        assert_eq!(pulse.table().places.len(), 0);
+        assert_eq!(pulse.table().places.vacant_key(), 0);
         assert!(!beats(&pulse));
         assert!(!pulse.table().beating);
     }

@@ -34,8 +34,8 @@ use crate::waker;
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or as long as it took to be made where that is longer.
-/// Together they bound what a silent connection costs a waiter. Those far back in a queue are in less of a hurry, so
-/// that a crowd of clients does not keep the server busy with signs of life.
+/// Together they bound what a silent connection costs a waiter. Those far back in a queue are in less
+/// of a hurry, so that a crowd of clients does not keep the server busy with signs of life.
 const SILENCE: Duration = Duration::from_millis(350);
 
 /// How much longer the silence may last for each place that the foremost of the client's requests

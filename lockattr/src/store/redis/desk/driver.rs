@@ -12,7 +12,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisResult, Value};
 use tokio_util::sync::ReusableBoxFuture;
 
-use super::{Fault, Shared, State};
+use super::{Fault, Shared, State, in_place_of};
 
 /// As many pieces at most are on their way; others wait on the desk.
 const ON_THE_WAY: usize = 32;
@@ -187,15 +187,8 @@ impl Spare {
             let replies = redis.send_packed_commands(&pipeline, 0, count).await;
             (replies, pipeline, redis)
         };
-        let reply = match reply {
-            Some(mut reply) => {
-                reply.set(sending);
-                reply
-            }
-            None => ReusableBoxFuture::new(sending),
-        };
         Piece {
-            reply,
+            reply: in_place_of(reply, sending),
             replied: None,
             places,
         }
