@@ -3,25 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+use crate::acquire::Context;
 use crate::error::Error;
-use crate::keeper::Keeper;
 use crate::key::{Key, Keys};
 use crate::stats::Stats;
 
-mod ask;
 mod builder;
 mod disabled;
-mod fallback;
 mod request;
-mod settings;
-mod take;
 
 pub use builder::ClientBuilder;
-use fallback::Fallbacks;
 pub use request::LockRequest;
-pub use settings::Settings;
 
 /// The client of the process.
 static INSTALLED: OnceLock<Client> = OnceLock::new();
@@ -42,15 +35,7 @@ tokio::task_local! {
 /// A runtime should have its I/O enabled, as those of `#[tokio::main]` and `#[tokio::test]` have: on one
 /// that has not, the first call lets tokio panic in a task of the client's, and all go over its thread.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
-
-struct Inner {
-    keeper: Arc<Keeper>,
-    fallbacks: Fallbacks,
-    prefix: String,
-    ttl: Duration,
-    disabled: bool,
-}
+pub struct Client(pub(crate) Arc<Context>);
 
 impl Client {
     /// Connects to a store, with the defaults of [`Client::builder`].
@@ -164,8 +149,7 @@ impl Client {
     ///
     /// Cancel-safe: dropped, it no longer waits, and what it has begun goes on.
     pub async fn shutdown(&self) {
-        self.0.keeper.shut_down().await;
-        self.0.fallbacks.shut_down().await;
+        self.0.shut_down().await;
     }
 
     /// The client that a call without one of its own uses.

@@ -97,21 +97,38 @@ pub struct StoreError(Arc<Inner>);
 
 struct Inner {
     message: Cow<'static, str>,
-    in_doubt: bool,
+    kind: Kind,
     source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Refused,
+    InDoubt,
+    Late,
 }
 
 impl StoreError {
     /// The store refused: it answered, and what was asked has not been done.
     pub fn refused(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(message.into(), false)
+        Self::new(message.into(), Kind::Refused)
     }
 
     /// The store did not answer: what was asked may have been done, or may still be.
     ///
     /// After an acquire that failed so, the key is given back in case it was granted.
     pub fn in_doubt(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(message.into(), true)
+        Self::new(message.into(), Kind::InDoubt)
+    }
+
+    /// The store granted, and the grant came when its ttl was over.
+    pub(crate) fn late() -> Self {
+        let message = "the grant came when its ttl was over: the ttl is too short for this store";
+        Self::new(message.into(), Kind::Late)
+    }
+
+    pub(crate) fn is_late(&self) -> bool {
+        self.0.kind == Kind::Late
     }
 
     /// The error below this one, for [`std::error::Error::source`].
@@ -119,7 +136,7 @@ impl StoreError {
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
         Self(Arc::new(Inner {
             message: self.0.message.clone(),
-            in_doubt: self.0.in_doubt,
+            kind: self.0.kind,
             source: Some(Box::new(source)),
         }))
     }
@@ -127,13 +144,13 @@ impl StoreError {
     /// Whether what was asked may have been done all the same.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.0.in_doubt
+        self.0.kind == Kind::InDoubt
     }
 
-    fn new(message: Cow<'static, str>, in_doubt: bool) -> Self {
+    fn new(message: Cow<'static, str>, kind: Kind) -> Self {
         Self(Arc::new(Inner {
             message,
-            in_doubt,
+            kind,
             source: None,
         }))
     }

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use crate::ambient::Under;
 use crate::answer::{End, Verdict};
-use crate::client::{Client, Settings};
+use crate::acquire::{Nesting, Settings};
+use crate::client::Client;
 use crate::error::{Error, LossCause};
 use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
@@ -54,7 +55,8 @@ fn enter_keys(
             Ok(client) => client,
             Err(error) => return Entered::Down(error),
         };
-        match client.enter(keys.map_err(Error::Key), &settings).await {
+        let keys = keys.map_err(Error::Key);
+        match client.0.acquire(keys, &settings, Nesting::Joins).await {
             Ok(lease) => {
                 lease.guard();
                 Entered::Held(lease)

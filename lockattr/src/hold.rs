@@ -1,8 +1,9 @@
 //! What a lease and the keeper both know of one grant.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::mem;
+use std::pin::pin;
 use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -137,7 +138,7 @@ impl Names {
         &'a self,
         index: Option<usize>,
         owner: &'a str,
-        leave: Leave,
+        leave: &'a [Leave],
         queued: Option<Duration>,
     ) -> Release<'a> {
         let (all, want) = self.wanted();
@@ -148,6 +149,7 @@ impl Names {
             lock: self.locks().first().map_or("", String::as_str),
             owner,
             leave,
+            keep_marks: false,
             granted: index.is_some(),
             asked: queued.map(|ttl| (ttl, all.len())),
         }
@@ -256,12 +258,28 @@ struct More {
     shared: Option<Arc<Shared>>,
     /// More of those to wake at the end, by ticket.
     wakers: Vec<Option<Waker>>,
-    /// Until when the key stays closed.
-    closed: Option<Instant>,
-    /// The mark that a success is to leave, and when it came.
-    mark: Option<(Duration, SystemTime)>,
+    /// What calls want to be left under the locks that they named.
+    marks: Vec<Mark>,
     /// What came of the keeper's own try to give the key back.
     rescue: Option<Rescue>,
+}
+
+/// What is to be left under one of the locks when it is given back.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// Which of the locks.
+    lock: usize,
+    /// Until when it stays closed.
+    closed: Option<Instant>,
+    /// A success under it.
+    done: Option<Done>,
+}
+
+/// A success that keeps a lock from being taken again.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    since: SystemTime,
+    until: Instant,
 }
 
 /// What handles share, apart from the grant.
@@ -304,6 +322,13 @@ const LOSSES: [(u8, LossCause); 5] = [
 /// millisecond: a hundredth and two milliseconds are left out, as in the Redlock description.
 pub(crate) fn relied_on(ttl: Duration) -> Duration {
     ttl.saturating_sub(ttl / 100 + Duration::from_millis(2))
+}
+
+/// The deadline before and after it was shortened, in nanoseconds after the grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortened {
+    before: u64,
+    now: u64,
 }
 
 /// What a grant begins with.
@@ -378,7 +403,7 @@ impl Hold {
         hold.set_ttl(terms.ttl);
         hold.runs_from(grant.sent, terms.ttl);
         // The store granted before its answer came, which is now.
-        hold.close_for(terms.min_hold);
+        hold.close_for(0..hold.names.locks().len(), terms.min_hold);
         hold
     }
 
@@ -460,7 +485,7 @@ impl Hold {
             && !self.in_doubt
             && self.names.permits() == 1
             && left >= self.ttl() / 2
-            && self.leave() == Leave::Nothing
+            && self.leaves().is_empty()
             && self.loss().is_none()
     }
 
@@ -475,53 +500,92 @@ impl Hold {
         Some(self.granted + self.special_terms()?.max_hold?)
     }
 
-    /// A success is to keep the key from running again for so long.
-    pub(crate) fn mark_done(&self, length: Duration) {
+    /// A success is to keep these locks from being taken again for so long.
+    pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        let done = Done {
+            since: SystemTime::now(),
+            until: self.clock.now() + length,
+        };
         let mut aside = self.aside();
-        let mark = &mut aside.more().mark;
-        let longer = mark.is_none_or(|(known, _)| known < length);
-        if longer {
-            *mark = Some((length, SystemTime::now()));
+        for lock in locks {
+            let mark = aside.more().mark(lock);
+            if mark.done.is_none_or(|known| known.until < done.until) {
+                mark.done = Some(done);
+            }
         }
     }
 
-    /// Since when the work is done, if a call under this lease has done it.
-    pub(crate) fn done_since(&self) -> Option<SystemTime> {
+    /// Since when the work of any of these locks is done, if a call under this lease has done it.
+    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
         let aside = self.aside();
-        let (_, since) = aside.more.as_ref()?.mark?;
-        Some(since)
+        let marks = &aside.more.as_ref()?.marks;
+        let of_these = marks.iter().filter(|mark| locks.contains(&mark.lock));
+        of_these.filter_map(|mark| Some(mark.done?.since)).min()
     }
 
-    /// The key is to stay closed for so long from now on.
-    pub(crate) fn close_for(&self, length: Duration) {
-        if !length.is_zero() {
-            let until = self.clock.now() + length;
-            let mut aside = self.aside();
-            let closed = &mut aside.more().closed;
+    /// These locks are to stay closed for so long from now on.
+    pub(crate) fn close_for(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        if length.is_zero() {
+            return;
+        }
+        let until = self.clock.now() + length;
+        let mut aside = self.aside();
+        for lock in locks {
+            let closed = &mut aside.more().mark(lock).closed;
             *closed = (*closed).max(Some(until));
         }
     }
 
-    /// For how long the key is to stay closed yet.
+    /// For how long any of the locks is to stay closed yet.
     pub(crate) fn closed(&self) -> Duration {
-        let closed = self.aside().more.as_ref().and_then(|more| more.closed);
-        closed.map_or(Duration::ZERO, |open| {
-            open.saturating_duration_since(self.clock.now())
-        })
+        let aside = self.aside();
+        let marks = aside.more.iter().flat_map(|more| &more.marks);
+        let Some(until) = marks.filter_map(|mark| mark.closed).max() else {
+            return Duration::ZERO;
+        };
+        until.saturating_duration_since(self.clock.now())
     }
 
-    /// What a release at this moment leaves under the key.
-    pub(crate) fn leave(&self) -> Leave {
-        // Stores count in milliseconds, and the key is to stay closed at least so long.
-        let millis = self.closed().as_nanos().div_ceil(1_000_000);
-        let closed = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
-        let mark = self.aside().more.as_ref().and_then(|more| more.mark);
+    /// For how long a success keeps any of the locks from being taken again.
+    pub(crate) fn done_for(&self) -> Option<Duration> {
+        let aside = self.aside();
+        let marks = &aside.more.as_ref()?.marks;
+        let until = marks.iter().filter_map(|mark| Some(mark.done?.until)).max()?;
+        Some(until.saturating_duration_since(self.clock.now()))
+    }
+
+    /// What a release at this moment leaves under each of the keys; empty where that is nothing.
+    pub(crate) fn leaves(&self) -> Vec<Leave> {
+        let marks = match &self.aside().more {
+            Some(more) if !more.marks.is_empty() => more.marks.clone(),
+            _ => return Vec::new(),
+        };
         // What was done under a lease that had ended counts for nothing.
-        match mark.filter(|_| self.loss().is_none()) {
-            Some((length, _)) => Leave::Done(length.max(closed)),
-            None if !closed.is_zero() => Leave::Closed(closed),
-            None => Leave::Nothing,
+        let is_lost = self.loss().is_some();
+        let now = self.clock.now();
+        let mut leaves = vec![Leave::Nothing; self.names.locks().len()];
+        for mark in marks {
+            let closed = mark.closed.map_or(Duration::ZERO, |until| left(until, now));
+            let done = mark.done.filter(|_| !is_lost);
+            let done = done.map_or(Duration::ZERO, |done| left(done.until, now));
+            leaves[mark.lock] = if !done.is_zero() {
+                Leave::Done(done.max(closed))
+            } else if closed.is_zero() {
+                Leave::Nothing
+            } else {
+                Leave::Closed(closed)
+            };
         }
+        if leaves.iter().all(|leave| *leave == Leave::Nothing) {
+            leaves.clear();
+        }
+        leaves
+    }
+
+    /// The ttl that the store is asked for: a lock that is to stay closed for longer than the lease
+    /// does so also where its holder dies.
+    pub(crate) fn ttl_to_ask(&self, ttl: Duration) -> Duration {
+        ttl.max(self.closed())
     }
 
     /// The keeper tries to give the key back as well, or has done so.
@@ -553,10 +617,9 @@ impl Hold {
         self.text.get_or_init(|| self.owner().into_boxed_str())
     }
 
-    /// What gives its keys back at this moment.
-    pub(crate) fn release<'a>(&'a self, owner: &'a str) -> Release<'a> {
-        let (index, leave) = (Some(self.index()), self.leave());
-        self.names.release(index, owner, leave, None)
+    /// What gives its keys back at this moment, and leaves that there.
+    pub(crate) fn release<'a>(&'a self, owner: &'a str, leave: &'a [Leave]) -> Release<'a> {
+        self.names.release(Some(self.index()), owner, leave, None)
     }
 
     /// The keys that are held.
@@ -571,9 +634,22 @@ impl Hold {
     }
 
     /// The store is being asked for a ttl that may end sooner, and may not be heard to confirm it.
-    pub(crate) fn runs_at_most_from(&self, sent: Instant, ttl: Duration) {
-        self.deadline
-            .fetch_min(self.nanos(sent, ttl), Ordering::AcqRel);
+    /// The answer takes that back.
+    pub(crate) fn runs_at_most_from(&self, sent: Instant, ttl: Duration) -> Shortened {
+        let now = self.nanos(sent, ttl);
+        let before = self.deadline.fetch_min(now, Ordering::AcqRel);
+        Shortened { before, now }
+    }
+
+    /// The store has refused to shorten the ttl.
+    pub(crate) fn runs_on(&self, shortened: Shortened) {
+        let Shortened { before, now } = shortened;
+        if now < before {
+            // Not where a confirmed ttl has come in between.
+            let _ = self
+                .deadline
+                .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
+        }
     }
 
     fn nanos(&self, sent: Instant, ttl: Duration) -> u64 {
@@ -684,6 +760,38 @@ impl Hold {
         drop(waker);
     }
 
+    /// Wakes those who wait for the end, to look when it is.
+    pub(crate) fn wake(&self) {
+        let aside = self.aside();
+        let first = aside.waker.clone();
+        let more = aside.more.as_ref().map(|more| more.wakers.clone());
+        drop(aside);
+        let more = more.into_iter().flatten().flatten();
+        first.into_iter().chain(more).for_each(Waker::wake);
+    }
+
+    /// Waits for a moment in the calling runtime's time, which is reckoned anew at each wake-up; says
+    /// whether the lease has ended before.
+    pub(crate) async fn ended_before(&self, moment: impl Fn() -> Instant) -> bool {
+        let mut waiting = Waiting {
+            hold: self,
+            ticket: None,
+        };
+        let mut sleep = pin!(tokio::time::sleep_until(moment().into()));
+        poll_fn(|cx| {
+            self.wake_at_end(&mut waiting.ticket, cx.waker());
+            if self.has_ended() {
+                return Poll::Ready(true);
+            }
+            let moment = moment().into();
+            if sleep.deadline() != moment {
+                sleep.as_mut().reset(moment);
+            }
+            sleep.as_mut().poll(cx).map(|()| false)
+        })
+        .await
+    }
+
     /// Waits until the lease has ended, in whatever way.
     pub(crate) async fn ended(&self) {
         let mut waiting = Waiting {
@@ -707,6 +815,27 @@ impl Hold {
             cause,
             held: self.clock.now().saturating_duration_since(self.granted),
         }
+    }
+}
+
+/// What is left of a time, in milliseconds: stores count in these, and nothing is to end too early.
+fn left(until: Instant, now: Instant) -> Duration {
+    let nanos = until.saturating_duration_since(now).as_nanos();
+    Duration::from_millis(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+impl More {
+    fn mark(&mut self, lock: usize) -> &mut Mark {
+        let known = self.marks.iter().position(|mark| mark.lock == lock);
+        let index = known.unwrap_or_else(|| {
+            self.marks.push(Mark {
+                lock,
+                closed: None,
+                done: None,
+            });
+            self.marks.len() - 1
+        });
+        &mut self.marks[index]
     }
 }
 

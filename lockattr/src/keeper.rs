@@ -3,27 +3,30 @@
 //! It lives on the engine's thread and asks over a connection of its own, so that neither a body
 //! that blocks its runtime nor a busy connection holds up a renewal.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use slab::Slab;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, LossCause, StoreError};
 use crate::hold::{Common, Grant, Hold, LineId, Names, Rescue};
 use crate::owner::Origin;
-use crate::queue::{Entry, Head, Queue, Wish};
+use crate::queue::{Entrant, Entry, Front, WaitQueues};
 use crate::stats::Counters;
 use crate::store::{Found, Renewal, Store};
 
 mod agenda;
-mod give_back;
+mod in_flight;
+mod pending;
 
 pub(crate) use agenda::Slot;
 use agenda::{Agenda, Batch, Share};
-pub(crate) use give_back::{Doubt, OnItsWay, Owed, Return};
+pub(crate) use in_flight::OnItsWay;
+use in_flight::{InFlight, Kind};
+pub(crate) use pending::{PendingRelease, Requested};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
 /// hold up the server's other commands.
@@ -40,23 +43,18 @@ pub(crate) struct Keeper {
     pub(crate) engine: Engine,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) queue: Arc<Queue>,
+    pub(crate) queue: Arc<WaitQueues>,
     common: Arc<Common>,
     /// Whether the store lets one holder at a time have a key.
     excludes: bool,
     /// How long a request may take to be answered.
     pub(crate) patience: Duration,
+    /// The process that has the threads.
+    process: u32,
     agenda: Arc<Agenda>,
-    /// Requests whose fate is open.
-    asking: AtomicUsize,
-    /// Keys on their way back.
-    returning: AtomicUsize,
-    /// One of the two has come to nought.
-    settled: Notify,
-    /// The same for threads that end.
-    settled_for_threads: Condvar,
-    threads_waiting: AtomicUsize,
-    waiting: Mutex<()>,
+    in_flight: InFlight,
+    /// When the keys of each pending release have expired by themselves.
+    pending: Mutex<Slab<Instant>>,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
     failing: AtomicBool,
 }
@@ -74,7 +72,12 @@ impl Keeper {
         patience: Duration,
     ) -> Arc<Self> {
         let agenda = Arc::new(Agenda::default());
-        let queue = Arc::new(Queue::default());
+        let clock = if store.in_callers_time() {
+            Clock::Tokio
+        } else {
+            Clock::Real
+        };
+        let queue = Arc::new(WaitQueues::new(clock));
         let keeper = Arc::new(Self {
             engine: engine.clone(),
             excludes: store.excludes(),
@@ -83,13 +86,10 @@ impl Keeper {
             common: Arc::new(common(origin, counters, Arc::clone(&queue))),
             queue,
             patience,
+            process: std::process::id(),
             agenda: Arc::clone(&agenda),
-            asking: AtomicUsize::new(0),
-            returning: AtomicUsize::new(0),
-            settled: Notify::new(),
-            settled_for_threads: Condvar::new(),
-            threads_waiting: AtomicUsize::new(0),
-            waiting: Mutex::new(()),
+            in_flight: InFlight::default(),
+            pending: Mutex::default(),
             failing: AtomicBool::new(false),
         });
         engine.spawn(watch(agenda, Arc::downgrade(&keeper)));
@@ -123,14 +123,12 @@ impl Keeper {
         }
     }
 
-    /// For how long a lease of any of these locks runs that is held here.
-    pub(crate) fn held(&self, locks: &[String]) -> Option<Duration> {
+    /// The leases that run here of any of these locks.
+    pub(crate) fn holding(&self, locks: &[String]) -> Vec<Arc<Hold>> {
         let overlaps = |hold: &Hold| hold.names.locks().iter().any(|lock| locks.contains(lock));
-        let held = self.agenda.all();
-        held.iter()
-            .filter(|(_, hold)| !hold.has_ended() && overlaps(hold))
-            .map(|(_, hold)| hold.end().saturating_duration_since(hold.clock.now()))
-            .max()
+        let held = self.agenda.all().into_iter().map(|(_, hold)| hold);
+        held.filter(|hold| !hold.has_ended() && overlaps(hold))
+            .collect()
     }
 
     /// Where this client's owners are.
@@ -146,28 +144,41 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     pub(crate) fn hand_over(&self, hold: &Arc<Hold>) -> bool {
-        self.queue.is_crowd(hold.line) && hold.can_be_handed_over() && self.queue.hand_over(hold)
+        self.queue.have_met(hold.line) && hold.can_be_handed_over() && self.queue.hand_over(hold)
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
-    pub(crate) fn pass_on(self: &Arc<Self>, mut head: Head, hold: &Arc<Hold>) {
-        if !head.pass_on(hold) {
-            self.give_back(Return::unclaimed(hold));
+    pub(crate) fn pass_on(self: &Arc<Self>, mut front: Front, hold: &Arc<Hold>) {
+        if !front.pass_on(hold) {
+            self.give_back(PendingRelease::unclaimed(hold));
         }
     }
 
-    /// Stands in a line.
-    pub(crate) fn enter(&self, line: LineId, wish: Wish) -> Entry {
+    /// Enters a wait queue.
+    pub(crate) fn enter(&self, id: LineId, entrant: Entrant) -> Entry {
         if self.excludes {
-            self.queue.enter(line, wish)
+            self.queue.enter(id, entrant)
         } else {
-            Entry::Head(self.queue.alone(line))
+            Entry::Front(self.queue.alone(id, entrant.permits))
         }
     }
 
-    /// The line of those who want the same.
+    /// The wait queue of those who want the same.
     pub(crate) fn line_of(&self, names: &Names) -> LineId {
-        self.queue.line_of(names.locks())
+        self.queue.id_of(names.locks(), names.permits())
+    }
+
+    /// A process that was forked has none of the client's threads, and the locks are its parent's.
+    pub(crate) fn check_process(&self) -> Result<(), String> {
+        let here = std::process::id();
+        if here == self.process {
+            return Ok(());
+        }
+        Err(format!(
+            "its client was made by process {}, and this is process {here}: a forked process has \
+             none of a client's threads, and has to make a client of its own",
+            self.process
+        ))
     }
 
     /// A lease is on its way back: the next of its line may ask.
@@ -188,19 +199,23 @@ impl Keeper {
             hold,
         };
         let sent = hold.clock.now();
-        hold.runs_at_most_from(sent, ttl);
+        let asked = hold.ttl_to_ask(ttl);
+        let shortened = hold.runs_at_most_from(sent, asked);
         let owner = hold.owner();
-        let renewals: Vec<_> = renewals(hold, &owner, ttl).collect();
+        let renewals: Vec<_> = renewals(hold, &owner, asked).collect();
         let answer = self.store.renew(&renewals, patience(hold)).await;
         let outcome = match answer.map(|found| worst(&found)) {
             Ok(Found::Ours) => {
                 hold.set_ttl(ttl);
-                hold.runs_from(sent, ttl);
+                hold.runs_from(sent, asked);
                 Ok(())
             }
             Ok(Found::Another) => Err(LossCause::Taken),
             Ok(Found::Nothing) => Err(LossCause::Deleted),
             Err(source) => {
+                if !source.is_in_doubt() {
+                    hold.runs_on(shortened);
+                }
                 return Err(Error::Unavailable {
                     key: hold.names.label().to_owned(),
                     source,
@@ -218,7 +233,7 @@ impl Keeper {
     async fn renew(self: Arc<Self>, batch: Batch) {
         let terms: Vec<_> = batch
             .iter()
-            .map(|(_, hold)| (hold.owner(), hold.ttl(), hold.clock.now()))
+            .map(|(_, hold)| (hold.owner(), hold.ttl_to_ask(hold.ttl()), hold.clock.now()))
             .collect();
         let renewals: Vec<_> = batch
             .iter()
@@ -238,7 +253,7 @@ impl Keeper {
             answers = rest;
             if answer.is_err() {
                 self.counters.renewal_failed.up();
-                let again = hold.clock.now() + retry_pause(ttl);
+                let again = hold.clock.now() + retry_pause(hold.ttl());
                 self.agenda.renewed(*slot, again.min(hold.end()));
                 continue;
             }
@@ -247,7 +262,7 @@ impl Keeper {
                     self.counters.renewed.up();
                     hold.runs_from(sent, ttl);
                     warn_of_age(hold, ttl);
-                    self.agenda.renewed(*slot, next_look(hold, sent));
+                    self.agenda.renewed(*slot, next_look(hold));
                 }
                 Found::Nothing => self.end(*slot, hold, LossCause::Deleted),
                 Found::Another => self.end(*slot, hold, LossCause::Taken),
@@ -259,8 +274,8 @@ impl Keeper {
     /// sending that: it may be blocked until the key has expired.
     async fn rescue(self: Arc<Self>, hold: Arc<Hold>) {
         hold.set_rescue(Rescue::Asked);
-        let owner = hold.owner();
-        if let Ok(found) = self.store.release(hold.release(&owner)).await {
+        let (owner, leave) = (hold.owner(), hold.leaves());
+        if let Ok(found) = self.store.release(hold.release(&owner, &leave)).await {
             hold.set_rescue(Rescue::Found(found));
             hold.tell_line();
         }
@@ -289,7 +304,7 @@ impl Keeper {
 
     /// A request begins; it ends when the answer is dropped.
     pub(crate) fn ask(&self) -> OnItsWay<&Self> {
-        OnItsWay::new(self, |keeper| &keeper.asking)
+        OnItsWay::new(self, Kind::Asking)
     }
 
     /// Whether no more leases are to be had.
@@ -297,46 +312,75 @@ impl Keeper {
         self.queue.is_closed()
     }
 
-    /// Lets no more leases be had, ends every one, and waits until every key is back.
+    /// Lets no more leases be had, ends every one, and waits until every key is back, or has expired
+    /// by itself.
     ///
     /// Requests on their way are waited for as long as the store may take to answer them.
     /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
         self.queue.close(&StoreError::refused(SHUT_DOWN));
-        let _ = self
-            .engine
-            .until(Instant::now() + self.patience, self.settled(&self.asking))
-            .await;
-        let mut held = self.agenda.all();
-        held.retain(|(_, hold)| !hold.is_given_back());
-        let last = held.iter().map(|(_, hold)| hold.deadline()).max();
-        for (slot, hold) in held {
-            hold.end_as(LossCause::Shutdown);
-            if !hold.guarded.load(Ordering::Acquire) {
-                self.agenda.leave(slot);
-                self.give_back(Return::of(hold));
-            }
+        let patience = Instant::now() + self.patience;
+        self.end_all();
+        let asking = self.in_flight.none(Kind::Asking);
+        if self.engine.until(patience, asking).await.is_ok() {
+            // What was on its way may have become a lease.
+            self.end_all();
         }
-        if let Some(last) = last {
-            // Past the last deadline the leases have ended by themselves.
-            let _ = self.engine.until(last, self.agenda.empty()).await;
-        }
-        self.settled(&self.returning).await;
+        let held = self.agenda.all();
+        let held = held.iter().map(|(_, hold)| hold.deadline());
+        let pending: Vec<_> = self.pending().iter().map(|(_, until)| *until).collect();
+        let Some(last) = held.chain(pending).max() else {
+            return;
+        };
+        let all_back = async {
+            self.agenda.empty().await;
+            self.in_flight.none(Kind::Releasing).await;
+        };
+        // Past the last deadline the leases have ended by themselves.
+        let _ = self.engine.until(last, all_back).await;
     }
 
-    async fn settled(&self, count: &AtomicUsize) {
-        loop {
-            let settled = self.settled.notified();
-            if count.load(Ordering::Acquire) == 0 {
-                return;
+    /// Ends every lease, and gives back those under which no body has to be stopped before.
+    fn end_all(self: &Arc<Self>) {
+        for (slot, hold) in self.agenda.all() {
+            if hold.is_given_back() {
+                continue;
             }
-            settled.await;
+            hold.end_as(LossCause::Shutdown);
+            if !hold.guarded.load(Ordering::Acquire) && self.agenda.leave(slot) {
+                self.give_back(PendingRelease::Lease(hold));
+            }
+        }
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Slab<Instant>> {
+        // Nothing in here panics half-way.
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A release is pending until then, or until the answer is dropped.
+    fn pending_until(self: &Arc<Self>, until: Instant) -> Pending {
+        Pending {
+            index: self.pending().insert(until),
+            keeper: Arc::clone(self),
         }
     }
 }
 
+/// A release that a shutdown waits for.
+struct Pending {
+    keeper: Arc<Keeper>,
+    index: usize,
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.keeper.pending().remove(self.index);
+    }
+}
+
 /// A loss is counted, and whoever waits for the key may ask the store for it.
-fn common(origin: Origin, counters: Arc<Counters>, queue: Arc<Queue>) -> Common {
+fn common(origin: Origin, counters: Arc<Counters>, queue: Arc<WaitQueues>) -> Common {
     Common {
         origin,
         counters,
@@ -373,8 +417,11 @@ struct Claimed<'a> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        let due = next_look(self.hold, self.hold.clock.now());
-        self.keeper.agenda.renewed(self.slot, due);
+        // Where the deadline was shortened and nothing was confirmed, that is at once.
+        self.keeper.agenda.renewed(self.slot, next_look(self.hold));
+        if self.hold.clock == Clock::Tokio {
+            self.hold.wake();
+        }
     }
 }
 
@@ -404,13 +451,9 @@ async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
 
 /// The same for one lease in the time of the calling runtime, whose clock a test has paused.
 async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>) {
-    let mut from = hold.granted;
+    let mut not_before = hold.granted;
     loop {
-        let next = next_look(&hold, from);
-        if tokio::time::timeout_at(next.into(), hold.ended())
-            .await
-            .is_ok()
-        {
+        if hold.ended_before(|| next_look(&hold).max(not_before).min(hold.end())).await {
             return;
         }
         let Some(keeper) = keeper.upgrade() else {
@@ -420,7 +463,7 @@ async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>
             keeper.agenda.leave(slot);
             return;
         }
-        from = hold.clock.now();
+        not_before = hold.clock.now() + retry_pause(hold.ttl());
         if hold.renews() {
             keeper.agenda.claim(slot).await;
             let renewal = Arc::clone(&keeper).renew(vec![(slot, Arc::clone(&hold))]);
@@ -443,11 +486,11 @@ fn first_look(hold: &Hold, share: Share) -> Instant {
     hold.end().min(hold.started() + half + share.of_time(half))
 }
 
-/// When a lease whose ttl was started at `sent` needs attention next.
-fn next_look(hold: &Hold, sent: Instant) -> Instant {
+/// When a lease needs attention next.
+fn next_look(hold: &Hold) -> Instant {
     let mut next = hold.end();
     if hold.renews() {
-        next = next.min(sent + hold.ttl() / RENEWALS_PER_TTL);
+        next = next.min(hold.started() + hold.ttl() / RENEWALS_PER_TTL);
     }
     next
 }

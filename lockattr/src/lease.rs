@@ -1,6 +1,7 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{Error, LossCause};
-use crate::hold::{BEGUN, DONE, Hold, KEPT, Rescue, TRIED, Terms};
-use crate::keeper::{Keeper, Return, Slot};
+use crate::clock::Clock;
+use crate::hold::{BEGUN, DONE, Hold, KEPT, Names, Rescue, TRIED, Terms};
+use crate::keeper::{Keeper, PendingRelease, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
 
@@ -43,18 +45,28 @@ struct Grant {
 /// A locked call, under which one further call at a time may join its lease.
 struct Level {
     joining: Arc<Mutex<()>>,
-    /// What the call asked for, having joined the lease of another.
-    joined: Joined,
+    /// What the call asked for, having joined the leases of others.
+    terms: Terms,
+    /// The end of its `max_hold`.
+    last: Option<Instant>,
+    /// The locks that the call has named, where it has joined them.
+    joints: Vec<Joint>,
     /// The places that this call has taken under the calls that it has joined.
     _places: Vec<Place>,
 }
 
-/// A call's own terms under the lease of another.
-#[derive(Clone, Copy)]
-struct Joined {
-    terms: Terms,
-    /// The end of its `max_hold`.
-    last: Option<Instant>,
+/// Locks of a lease that a call has named, and has joined.
+pub(crate) struct Joint {
+    hold: Arc<Hold>,
+    /// Which of the lease's locks.
+    locks: Vec<usize>,
+}
+
+impl Joint {
+    /// Since when the work of one of them is done.
+    pub(crate) fn done_since(&self) -> Option<SystemTime> {
+        self.hold.done_since(&self.locks)
+    }
 }
 
 /// A guard whose type is not to be seen from a lease: clippy would tell every locked function to drop
@@ -157,8 +169,9 @@ impl Lease {
         self.check()?;
         let hold = self.hold();
         let first = hold.keys().first().map_or("", String::as_str);
-        let store = &self.grant.keeper.store;
-        match store.token(first, hold.names.locks(), &hold.owner()).await {
+        let keeper = &self.grant.keeper;
+        self.check_process()?;
+        match keeper.store.token(first, hold.names.locks(), &hold.owner()).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -198,6 +211,7 @@ impl Lease {
             key: self.key().to_owned(),
             reason,
         })?;
+        self.check_process()?;
         self.check()?;
         let grant = &self.grant;
         grant.keeper.extend(grant.slot, &grant.hold, ttl).await
@@ -221,6 +235,7 @@ impl Lease {
 
     /// [`release`](Self::release) for a handle that is still borrowed, and not to be used any more.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
+        self.check_process()?;
         self.check()?;
         // Handles are made from handles: where this is the only one, it stays so.
         if self.hold().is_shared() {
@@ -234,9 +249,26 @@ impl Lease {
     }
 
     /// What this handle's own call asked for.
-    fn terms(&self) -> Terms {
+    pub(crate) fn terms(&self) -> Terms {
         let level = self.level.as_ref();
-        level.map_or_else(|| self.hold().terms(), |level| level.joined.terms)
+        level.map_or_else(|| self.hold().terms(), |level| level.terms)
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.hold().names
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.hold().clock
+    }
+
+    /// A process that was forked has a copy of the lease, which stays its parent's.
+    fn check_process(&self) -> Result<(), Error> {
+        let checked = self.grant.keeper.check_process();
+        checked.map_err(|reason| Error::Invalid {
+            key: self.key().to_owned(),
+            reason,
+        })
     }
 
     /// The loss of the lease, if it is known by now.
@@ -254,14 +286,21 @@ impl Lease {
 
     /// The body has come to a success, which leaves a mark where its call has a `once`.
     pub(crate) fn succeed(&self) {
-        if let Some(length) = self.terms().once {
-            self.hold().mark_done(length);
+        let Some(length) = self.terms().once else {
+            return;
+        };
+        match &self.level {
+            None => self.hold().mark_done(self.own_locks(), length),
+            Some(level) => {
+                for Joint { hold, locks } in &level.joints {
+                    hold.mark_done(locks.iter().copied(), length);
+                }
+            }
         }
     }
 
-    /// Since when the work of the key is done by a call under this lease.
-    pub(crate) fn done_since(&self) -> Option<SystemTime> {
-        self.hold().done_since()
+    fn own_locks(&self) -> Range<usize> {
+        0..self.names().locks().len()
     }
 
     /// How the lease was lost, if it was; `waker` is woken when that changes.
@@ -272,7 +311,7 @@ impl Lease {
 
     /// When a call that has joined this lease has to end before the lease does.
     pub(crate) fn own_end(&self) -> Option<Instant> {
-        self.level.as_ref()?.joined.last
+        self.level.as_ref()?.last
     }
 
     /// A call that has joined this lease was stopped, and the lease goes on.
@@ -322,6 +361,11 @@ impl Lease {
         Arc::ptr_eq(&self.grant.hold, &other.grant.hold)
     }
 
+    /// An order of grants, for as long as they are held.
+    pub(crate) fn grant_address(&self) -> usize {
+        Arc::as_ptr(&self.grant.hold).addr()
+    }
+
     /// Waits until no other call stands right under this one, and takes that place.
     pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
         let joining = match &self.level {
@@ -331,16 +375,39 @@ impl Lease {
         joining.lock_owned()
     }
 
-    /// A handle for a call on terms of its own that has taken those places.
-    pub(crate) fn joined(self, terms: Terms, places: Vec<OwnedMutexGuard<()>>) -> Self {
+    /// What a call has joined that has named these of its locks.
+    pub(crate) fn joint(&self, named: Vec<&String>) -> Joint {
+        let locks = self.names().locks().iter().enumerate();
+        let named = locks.filter(|(_, lock)| named.contains(lock));
+        Joint {
+            locks: named.map(|(index, _)| index).collect(),
+            hold: Arc::clone(&self.grant.hold),
+        }
+    }
+
+    /// A handle for a call on terms of its own that has joined others, and has taken those places.
+    pub(crate) fn joined(
+        self,
+        terms: Terms,
+        mut joints: Vec<Joint>,
+        places: Vec<OwnedMutexGuard<()>>,
+    ) -> Self {
+        for Joint { hold, locks } in &joints {
+            hold.close_for(locks.iter().copied(), terms.min_hold);
+        }
+        if !joints.iter().any(|joint| Arc::ptr_eq(&joint.hold, &self.grant.hold)) {
+            // It was taken for the rest of the call's keys.
+            joints.push(Joint {
+                hold: Arc::clone(&self.grant.hold),
+                locks: self.own_locks().collect(),
+            });
+        }
         let places = places.into_iter().map(|place| Box::new(place) as Place);
-        self.hold().close_for(terms.min_hold);
         let level = Level {
             joining: Arc::default(),
-            joined: Joined {
-                terms,
-                last: terms.max_hold.map(|max| self.now() + max),
-            },
+            terms,
+            last: terms.max_hold.map(|max| self.now() + max),
+            joints,
             _places: places.collect(),
         };
         Self {
@@ -355,7 +422,7 @@ impl Grant {
         let hold = &self.hold;
         hold.end_given_back();
         // Counted as on its way back before it leaves the table: shutting down waits for both.
-        let _on_its_way = self.keeper.returns();
+        let _on_its_way = self.keeper.releases();
         if self.keeper.hand_over(hold) {
             self.keeper.forget(self.slot);
             hold.returned.store(DONE, Ordering::Release);
@@ -363,16 +430,17 @@ impl Grant {
             return Ok(());
         }
         hold.returned.store(BEGUN, Ordering::Release);
-        let owner = hold.owner();
-        let released = self.keeper.store.release(hold.release(&owner)).await;
+        let (owner, leave) = (hold.owner(), hold.leaves());
+        let released = self.keeper.store.release(hold.release(&owner, &leave)).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
         self.keeper.left(hold);
         match released {
             Ok(found) => {
+                hold.returned.store(DONE, Ordering::Release);
                 // A request that is still on its way has to be looked for all the same.
-                if !hold.in_doubt {
-                    hold.returned.store(DONE, Ordering::Release);
+                if let Some(beside) = PendingRelease::beside(hold) {
+                    self.keeper.give_back(beside);
                 }
                 if found == Found::Ours || rescued(hold) {
                     self.keeper.counters.released.up();
@@ -382,7 +450,7 @@ impl Grant {
                 Err(self.hold.lost(loss(found)))
             }
             Err(error) => {
-                self.keeper.tell_release_failed(hold.names.label(), &error);
+                self.keeper.tell_release_failed(hold, &error);
                 hold.returned.store(TRIED, Ordering::Release);
                 Ok(())
             }
@@ -429,7 +497,8 @@ impl Drop for Grant {
         if returned == KEPT && self.keeper.hand_over(&self.hold) {
             self.keeper.counters.released.up();
         } else {
-            self.keeper.give_back(Return::of(Arc::clone(&self.hold)));
+            let hold = Arc::clone(&self.hold);
+            self.keeper.give_back(PendingRelease::Lease(hold));
         }
         self.keeper.left(&self.hold);
         // Only now: shutting down waits for what is in the table or on its way back.

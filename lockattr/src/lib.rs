@@ -48,6 +48,7 @@
 //! - `tls`: `rediss://` URLs, by rustls.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acquire;
 mod ambient;
 mod answer;
 mod client;
@@ -61,6 +62,7 @@ mod keeper;
 mod key;
 mod lease;
 mod limits;
+mod on_behalf;
 mod owner;
 mod policy;
 mod queue;
@@ -95,7 +97,7 @@ pub mod __private {
         End, busy_error, busy_return, busy_skip, done_error, done_return, done_skip, down_error,
         down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
-    pub use crate::client::Settings as Options;
+    pub use crate::acquire::Settings as Options;
     pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

@@ -1,51 +1,62 @@
-//! Callers of one client that want the same key: they stand in a line, first come first served, and
-//! only its head asks the store.
+//! Callers of one client that want the same: they wait in order of arrival, and only as many of them
+//! ask the store as there are places to be had.
 //!
-//! A lease that is given back goes to the next of the line without the store, a bounded number of
-//! times in a row, so that other processes get their turn.
+//! Guarantees: who came first asks first; a front that does nothing for longer than it should stands
+//! in nobody's way; a lease that is given back goes to the next waiter without the store, a bounded
+//! number of times in a row, so that other processes get their turn. Whether somebody else holds the
+//! key is the store's to say: nothing in here excludes anybody.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::hold::{Hold, LineId};
 
-/// How often in a row a lease goes from caller to caller without the store.
-const IN_A_ROW: u32 = 4;
+mod front;
+mod place;
+mod waiters;
 
-/// The same where other processes are known to want the key.
-const IN_A_ROW_AMONG_OTHERS: u32 = 2;
+pub(crate) use front::Front;
+pub(crate) use place::Place;
+pub(crate) use waiters::Hurried;
+use waiters::Waiters;
 
-/// All lines of one client.
+/// A waiter that is told that it is the front does something within this time, or the next one is
+/// told as well: its task may not be polled any more.
+pub(crate) const HEARS_WITHIN: Duration = Duration::from_millis(250);
+
+/// All wait queues of one client.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    lines: Mutex<Lines>,
-    /// Lines whose keys other processes were lately found to hold.
+pub(crate) struct WaitQueues {
+    table: Mutex<Table>,
+    clock: Clock,
+    hears_within: Duration,
+    /// Queues whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
     hasher: RandomState,
     closed: AtomicBool,
     closing: Notify,
 }
 
-/// The lines that there are. One exists while somebody asks, holds or waits; it is in one of these.
+/// The queues that there are. One exists while somebody asks, holds or waits; it is in one of these.
 #[derive(Debug, Default)]
-struct Lines {
-    /// One asks the store.
-    asked: HashSet<LineId, AsItIs>,
+struct Table {
+    /// One asks the store, and will have done something by then.
+    asking: HashMap<LineId, Instant, AsItIs>,
     /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
     held: HashSet<Held, AsItIs>,
     /// Several have met.
-    crowds: HashMap<LineId, Crowd, AsItIs>,
+    met: HashMap<LineId, Waiters, AsItIs>,
 }
 
-/// A lease as the only thing of its line.
+/// A lease as the only thing of its queue.
 #[derive(Debug)]
 struct Held(Arc<Hold>);
 
@@ -69,7 +80,7 @@ impl PartialEq for Held {
 
 impl Eq for Held {}
 
-/// A line is a hash with a secret key already.
+/// The id of a queue is a hash with a secret key already.
 type AsItIs = BuildHasherDefault<Itself>;
 
 #[derive(Default)]
@@ -91,31 +102,6 @@ impl Hasher for Itself {
     }
 }
 
-#[derive(Debug, Default)]
-struct Crowd {
-    /// Whether its head is asking the store.
-    asked: bool,
-    held: Vec<Arc<Hold>>,
-    next_ticket: u64,
-    waiting: BTreeMap<u64, Waiting>,
-    /// What the head was told last.
-    known: Option<Busy>,
-    in_a_row: u32,
-    among_others: bool,
-    /// How many heads there have been.
-    heads: u64,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    tell: oneshot::Sender<News>,
-    /// It takes the first answer that there is.
-    impatient: bool,
-    permits: u32,
-    /// The ttl of a lease that it could take over.
-    takes: Option<Duration>,
-}
-
 /// Who holds a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Busy {
@@ -124,16 +110,27 @@ pub(crate) struct Busy {
     pub(crate) until: Instant,
 }
 
-/// What a caller in the line is told.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// It is the head.
-    Turn(Head),
-    /// It is the head, and may go on with this lease.
-    Handed(Head, Arc<Hold>),
-    Busy(Busy),
-    Down(StoreError),
+impl Busy {
+    fn here(until: Instant) -> Self {
+        Self {
+            holder: None,
+            until,
+        }
+    }
 }
+
+/// What a waiter is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// It is a front.
+    Front(Front),
+    /// It is a front, and may go on with this lease.
+    Handed(Front, Arc<Hold>),
+    Busy(Busy),
+    Unavailable(StoreError),
+}
+
+type Teller = oneshot::Sender<Told>;
 
 /// How a key came to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,108 +145,105 @@ pub(crate) enum Granted {
 
 /// How a caller begins.
 pub(crate) enum Entry {
-    Head(Head),
-    Behind(Ticket),
+    Front(Front),
+    Behind(Place),
     Busy(Busy),
 }
 
-/// A caller's wishes.
+/// What a caller wants of a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct Entrant {
     pub(crate) permits: u32,
     pub(crate) waits: bool,
     /// The ttl of a lease that it could take over.
     pub(crate) takes: Option<Duration>,
+    pub(crate) now: Instant,
+    /// By when it will have done something, where it is a front.
+    pub(crate) expected: Instant,
 }
 
-impl Default for Queue {
-    fn default() -> Self {
+impl WaitQueues {
+    /// `clock` is that in which callers wait.
+    pub(crate) fn new(clock: Clock) -> Self {
         Self {
-            lines: Mutex::default(),
+            table: Mutex::default(),
+            clock,
+            hears_within: HEARS_WITHIN,
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }
     }
-}
 
-impl Queue {
-    /// The line of those who want these locks.
-    pub(crate) fn line_of(&self, locks: &[String]) -> LineId {
+    /// The queue of those who want these locks, with so many holders at a time.
+    pub(crate) fn id_of(&self, locks: &[String], permits: u32) -> LineId {
         let mut hasher = self.hasher.build_hasher();
         for lock in locks {
             lock.hash(&mut hasher);
         }
+        permits.hash(&mut hasher);
         LineId::from(hasher.finish())
     }
 
-    /// Stands behind those who came before.
-    pub(crate) fn enter(self: &Arc<Self>, key: LineId, wish: Wish) -> Entry {
-        let mut lines = self.lines();
-        if !lines.exists(key) {
-            lines.asked.insert(key);
-            return Entry::Head(self.head(key));
+    /// Comes after those who came before.
+    pub(crate) fn enter(self: &Arc<Self>, id: LineId, entrant: Entrant) -> Entry {
+        let Entrant {
+            permits,
+            waits,
+            now,
+            expected,
+            ..
+        } = entrant;
+        let mut table = self.table();
+        if !table.exists(id) {
+            table.asking.insert(id, expected);
+            return Entry::Front(self.front(id, permits, Some(0)));
         }
-        if let Some(Held(hold)) = lines.held.get(&key)
+        if let Some(Held(hold)) = table.held.get(&id)
             && !hold.has_ended()
-            && !wish.waits
-            && wish.permits == 1
+            && !waits
+            && permits == 1
         {
             return Entry::Busy(Busy::here(hold.end()));
         }
-        let crowd = lines.crowd(key);
-        if !crowd.asked && crowd.has_room(wish.permits) && crowd.waiting.is_empty() {
-            crowd.asked = true;
-            return Entry::Head(self.head(key));
+        let waiters = table.waiters(id, permits);
+        waiters.pass_over_overdue(now);
+        if waiters.is_empty() && waiters.has_room() {
+            let number = waiters.begin_to_ask(expected);
+            return Entry::Front(self.front(id, permits, Some(number)));
         }
-        if !wish.waits
-            && let Some(busy) = crowd.busy(wish.permits)
-        {
-            return Entry::Busy(busy);
+        if !waits {
+            if let Some(busy) = waiters.busy(now) {
+                return Entry::Busy(busy);
+            }
+            // What they were told is past.
+            if waiters.all_wait() {
+                return Entry::Front(self.front(id, permits, None));
+            }
         }
-        let number = crowd.next_ticket;
-        crowd.next_ticket += 1;
-        let (tell, news) = oneshot::channel();
-        let waiting = Waiting {
-            tell,
-            impatient: !wish.waits,
-            permits: wish.permits,
-            takes: wish.takes,
-        };
-        crowd.waiting.insert(number, waiting);
-        Entry::Behind(Ticket {
-            queue: Arc::clone(self),
-            key,
-            number,
-            news,
-        })
+        let (number, told) = waiters.push(&entrant);
+        Entry::Behind(Place::new(self, id, number, told))
     }
 
-    /// A head that stands in no line.
-    pub(crate) fn alone(self: &Arc<Self>, key: LineId) -> Head {
-        let mut head = self.head(key);
-        head.armed = false;
-        head
+    /// A front that stands in no queue.
+    pub(crate) fn alone(self: &Arc<Self>, id: LineId, permits: u32) -> Front {
+        self.front(id, permits, None)
     }
 
-    fn head(self: &Arc<Self>, key: LineId) -> Head {
-        Head {
-            queue: Arc::clone(self),
-            key,
-            armed: true,
-        }
+    fn front(self: &Arc<Self>, id: LineId, permits: u32, number: Option<u64>) -> Front {
+        Front::new(self, id, permits, number)
     }
 
     /// Whether another process was lately found to hold the key, so that to ask for it as if it were
     /// free would be in vain.
-    pub(crate) fn is_contended(&self, key: LineId) -> bool {
-        let (place, mark) = self.mark(key);
+    pub(crate) fn is_contended(&self, id: LineId) -> bool {
+        let (place, mark) = self.mark(id);
         place.load(Ordering::Relaxed) == mark
     }
 
-    pub(crate) fn set_contended(&self, key: LineId, contended: bool) {
-        let (place, mark) = self.mark(key);
+    pub(crate) fn set_contended(&self, id: LineId, contended: bool) {
+        let (place, mark) = self.mark(id);
         if contended {
             place.store(mark, Ordering::Relaxed);
         } else if place.load(Ordering::Relaxed) == mark {
@@ -257,25 +251,25 @@ impl Queue {
         }
     }
 
-    fn mark(&self, key: LineId) -> (&AtomicU32, u32) {
-        let [place, a, b, c, d, ..] = u64::from(key).to_le_bytes();
+    fn mark(&self, id: LineId) -> (&AtomicU32, u32) {
+        let [place, a, b, c, d, ..] = u64::from(id).to_le_bytes();
         let mark = u32::from_le_bytes([a, b, c, d]) | 1;
         (&self.contended[usize::from(place)], mark)
     }
 
-    /// Whether several have met in a line; where not, nobody waits.
-    pub(crate) fn is_crowd(&self, key: LineId) -> bool {
-        self.lines().crowds.contains_key(&key)
+    /// Whether several have met in a queue; where not, nobody waits.
+    pub(crate) fn have_met(&self, id: LineId) -> bool {
+        self.table().met.contains_key(&id)
     }
 
-    /// Gives a lease that nobody holds any more to the next of the line. Where it was not, somebody
-    /// else has to give it back.
+    /// Gives a lease that nobody holds any more to the next waiter. Where it was not, somebody else
+    /// has to give it back.
     pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
-        let back = |crowd: &mut Crowd| {
-            crowd.asked = false;
-            crowd.held.push(Arc::clone(hold));
+        let back = |waiters: &mut Waiters, number| {
+            waiters.end_asking(number);
+            waiters.take_back(hold);
         };
-        self.offer(hold, |crowd| crowd.take_heir(hold), back)
+        self.offer(hold, |waiters| waiters.next_for_lease_of(hold, self.hears_by()), back)
     }
 
     /// Offers a lease to one after the other of those that are chosen, until one is there to take it;
@@ -283,95 +277,121 @@ impl Queue {
     fn offer(
         self: &Arc<Self>,
         hold: &Arc<Hold>,
-        choose: impl Fn(&mut Crowd) -> Option<oneshot::Sender<News>>,
-        undo: impl Fn(&mut Crowd),
+        choose: impl Fn(&mut Waiters) -> waiters::Chosen,
+        undo: impl Fn(&mut Waiters, u64),
     ) -> bool {
-        let key = hold.line;
+        let id = hold.line;
         loop {
-            let chosen = {
-                let mut lines = self.lines();
+            let (chosen, gone) = {
+                let mut table = self.table();
                 if self.is_closed() {
                     return false;
                 }
-                lines.crowds.get_mut(&key).and_then(&choose)
+                match table.met.get_mut(&id) {
+                    Some(waiters) => choose(waiters),
+                    None => return false,
+                }
             };
-            let Some(tell) = chosen else {
+            drop(gone);
+            let Some((tell, number)) = chosen else {
                 return false;
             };
-            let news = News::Handed(self.head(key), Arc::clone(hold));
-            let Err(News::Handed(head, _)) = tell.send(news) else {
+            let front = self.front(id, hold.names.permits(), Some(number));
+            let Err(Told::Handed(front, _)) = tell.send(Told::Handed(front, Arc::clone(hold)))
+            else {
                 return true;
             };
-            head.disarm();
-            if let Some(crowd) = self.lines().crowds.get_mut(&key) {
-                undo(crowd);
+            front.was_never_taken();
+            if let Some(waiters) = self.table().met.get_mut(&id) {
+                undo(waiters, number);
             }
         }
     }
 
     /// A lease is held no longer, and on its way back.
     pub(crate) fn left(self: &Arc<Self>, hold: &Arc<Hold>) {
-        let key = hold.line;
-        {
-            let mut lines = self.lines();
-            let is_it = |held: &Arc<Hold>| Arc::ptr_eq(held, hold);
-            let Some(crowd) = lines.crowds.get_mut(&key) else {
-                if lines.held.get(&key).is_some_and(|Held(held)| is_it(held)) {
-                    lines.held.remove(&key);
-                }
-                return;
-            };
-            crowd.held.retain(|held| !is_it(held));
+        let id = hold.line;
+        let (left, have_met) = {
+            let mut table = self.table();
+            if let Some(waiters) = table.met.get_mut(&id) {
+                (waiters.let_go(hold), true)
+            } else {
+                let is_it = |Held(held): &Held| Arc::ptr_eq(held, hold);
+                let is_alone = table.held.get(&id).is_some_and(is_it);
+                let alone = is_alone.then(|| table.held.take(&id)).flatten();
+                (alone.map(|Held(hold)| hold), false)
+            }
+        };
+        // What hangs on it may come back here.
+        drop(left);
+        if have_met {
+            self.turn(id);
         }
-        self.turn(key);
     }
 
-    /// Makes the next of the line its head, if it can be.
-    pub(crate) fn turn(self: &Arc<Self>, key: LineId) {
+    /// Tells the next waiters that they are fronts, if they can be.
+    pub(crate) fn turn(self: &Arc<Self>, id: LineId) {
+        let hears_by = self.hears_by();
         loop {
-            let tell = {
-                let mut lines = self.lines();
-                let Some(crowd) = lines.crowds.get_mut(&key) else {
+            let (chosen, gone) = {
+                let mut table = self.table();
+                let Some(waiters) = table.met.get_mut(&id) else {
                     return;
                 };
-                let Some(tell) = crowd.next() else {
-                    if crowd.is_idle() {
-                        lines.crowds.remove(&key);
-                    }
+                let (chosen, gone) = waiters.next(hears_by);
+                if chosen.is_none() && waiters.is_idle() {
+                    let idle = table.met.remove(&id);
+                    drop(table);
+                    drop((idle, gone));
                     return;
-                };
-                tell
+                }
+                (chosen.map(|(tell, number)| (tell, number, waiters.permits())), gone)
             };
-            let Err(News::Turn(head)) = tell.send(News::Turn(self.head(key))) else {
+            drop(gone);
+            let Some((tell, number, permits)) = chosen else {
                 return;
             };
-            head.disarm();
-            self.step_down(key);
+            let front = self.front(id, permits, Some(number));
+            if let Err(Told::Front(front)) = tell.send(Told::Front(front)) {
+                front.was_never_taken();
+                self.end_asking(id, number);
+            }
         }
     }
 
-    /// Nobody asks the store for the line any more.
-    fn step_down(&self, key: LineId) {
-        let mut lines = self.lines();
-        if let Some(crowd) = lines.crowds.get_mut(&key) {
-            crowd.asked = false;
-            crowd.known = None;
-        } else {
-            lines.asked.remove(&key);
+    fn hears_by(&self) -> Instant {
+        self.clock.now() + self.hears_within
+    }
+
+    /// The same where a front should have done something by now.
+    fn turn_overdue(self: &Arc<Self>, id: LineId, now: Instant) {
+        if let Some(waiters) = self.table().met.get_mut(&id) {
+            waiters.pass_over_overdue(now);
+        }
+        self.turn(id);
+    }
+
+    /// A front asks the store no more.
+    fn end_asking(&self, id: LineId, number: u64) {
+        let mut table = self.table();
+        if let Some(waiters) = table.met.get_mut(&id) {
+            waiters.end_asking(number);
+        } else if number == 0 {
+            table.asking.remove(&id);
         }
     }
 
-    /// Lets nobody stand in line any more.
+    /// Lets nobody wait any more.
     pub(crate) fn close(&self, reason: &StoreError) {
         self.closed.store(true, Ordering::Release);
-        let waiting: Vec<_> = self
-            .lines()
-            .crowds
+        let tellers: Vec<_> = self
+            .table()
+            .met
             .values_mut()
-            .flat_map(|crowd| mem::take(&mut crowd.waiting).into_values())
+            .flat_map(Waiters::take_all)
             .collect();
-        for waiting in waiting {
-            waiting.hear(News::Down(reason.clone()));
+        for tell in tellers {
+            tell_one(tell, Told::Unavailable(reason.clone()));
         }
         self.closing.notify_waiters();
     }
@@ -380,7 +400,7 @@ impl Queue {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Waits until nobody may stand in line any more.
+    /// Waits until nobody may wait any more.
     pub(crate) async fn closed(&self) {
         loop {
             let closing = self.closing.notified();
@@ -391,309 +411,31 @@ impl Queue {
         }
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
-        // A panic while the lines were held is a fault of this file; they are still usable.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nothing may be woken or dropped while this is held: a waker may poll inline, and what is dropped
+    /// may hold the last handle of a task that comes back here.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // A panic while it was held is a fault of this file; it is still usable.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lines {
-    fn exists(&self, key: LineId) -> bool {
-        self.held.contains(&key) || self.asked.contains(&key) || self.crowds.contains_key(&key)
+fn tell_one(tell: Teller, told: Told) {
+    // Whoever is gone needs no answer.
+    let _ = tell.send(told);
+}
+
+impl Table {
+    fn exists(&self, id: LineId) -> bool {
+        self.held.contains(&id) || self.asking.contains_key(&id) || self.met.contains_key(&id)
     }
 
-    /// A line as one where several have met.
-    fn crowd(&mut self, key: LineId) -> &mut Crowd {
-        self.crowds.entry(key).or_insert_with(|| Crowd {
-            asked: self.asked.remove(&key),
-            held: self
-                .held
-                .take(&key)
-                .map(|Held(hold)| hold)
-                .into_iter()
-                .collect(),
-            ..Crowd::default()
+    /// A queue as one where several have met.
+    fn waiters(&mut self, id: LineId, permits: u32) -> &mut Waiters {
+        self.met.entry(id).or_insert_with(|| {
+            let asking = self.asking.remove(&id);
+            let held = self.held.take(&id).map(|Held(hold)| hold);
+            Waiters::of(permits, asking, held)
         })
-    }
-}
-
-impl Crowd {
-    /// The leases that run. One that was lost is nobody's, however long its holder keeps the handle.
-    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.held.iter().filter(|hold| !hold.has_ended())
-    }
-
-    fn has_room(&self, permits: u32) -> bool {
-        self.holds().count() < usize::try_from(permits).unwrap_or(usize::MAX)
-    }
-
-    fn is_idle(&self) -> bool {
-        !self.asked && self.holds().next().is_none() && self.waiting.is_empty()
-    }
-
-    /// Who stands in the way, if that is known.
-    fn busy(&self, permits: u32) -> Option<Busy> {
-        if self.has_room(permits) {
-            return self.known.clone();
-        }
-        let until = self.holds().map(|hold| hold.end()).min()?;
-        Some(Busy::here(until))
-    }
-
-    fn hold(&mut self, hold: Arc<Hold>) {
-        self.held.retain(|held| !held.has_ended());
-        self.held.push(hold);
-    }
-
-    /// Takes those who wait out of the line that this is true of.
-    fn take(&mut self, of: impl Fn(&Self, &Waiting) -> bool) -> Vec<Waiting> {
-        let chosen: Vec<_> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| of(self, waiting))
-            .map(|(number, _)| *number)
-            .collect();
-        let take = |number| self.waiting.remove(&number);
-        chosen.into_iter().filter_map(take).collect()
-    }
-
-    /// The first who waits, if it can ask the store now.
-    fn next(&mut self) -> Option<oneshot::Sender<News>> {
-        while !self.asked {
-            let (_, first) = self.waiting.first_key_value()?;
-            if !first.tell.is_closed() && !self.has_room(first.permits) {
-                return None;
-            }
-            let (_, first) = self.waiting.pop_first()?;
-            if !first.tell.is_closed() {
-                self.asked = true;
-                self.heads += 1;
-                self.known = None;
-                return Some(first.tell);
-            }
-        }
-        None
-    }
-
-    /// The first who waits, if it can take this lease over, which others may not go on with.
-    fn take_heir(&mut self, hold: &Arc<Hold>) -> Option<oneshot::Sender<News>> {
-        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold))?;
-        if self.asked {
-            return None;
-        }
-        let heir = self.heir(hold.ttl())?;
-        self.held.remove(place);
-        self.asked = true;
-        Some(heir)
-    }
-
-    /// The first who waits, if it can take over a lease of this ttl.
-    fn heir(&mut self, ttl: Duration) -> Option<oneshot::Sender<News>> {
-        let bound = if self.among_others {
-            IN_A_ROW_AMONG_OTHERS
-        } else {
-            IN_A_ROW
-        };
-        if self.in_a_row >= bound {
-            return None;
-        }
-        loop {
-            let first = self.waiting.first_entry()?;
-            if first.get().tell.is_closed() {
-                first.remove();
-                continue;
-            }
-            if first.get().takes != Some(ttl) {
-                return None;
-            }
-            self.in_a_row += 1;
-            self.heads += 1;
-            return Some(first.remove().tell);
-        }
-    }
-}
-
-impl Busy {
-    fn here(until: Instant) -> Self {
-        Self {
-            holder: None,
-            until,
-        }
-    }
-}
-
-/// The right and the duty to ask the store for a line; the next one gets it when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Head {
-    queue: Arc<Queue>,
-    key: LineId,
-    armed: bool,
-}
-
-impl Head {
-    pub(crate) fn line(&self) -> LineId {
-        self.key
-    }
-
-    /// The store has told who holds the key: whoever does not wait is answered with that.
-    pub(crate) fn busy(&self, busy: &Busy) {
-        if !self.armed {
-            return;
-        }
-        let impatient = {
-            let mut lines = self.queue.lines();
-            // Those who come while it waits are told as well.
-            let crowd = lines.crowd(self.key);
-            crowd.known = Some(busy.clone());
-            crowd.take(|_, waiting| waiting.impatient)
-        };
-        for waiting in impatient {
-            waiting.hear(News::Busy(busy.clone()));
-        }
-    }
-
-    /// The key is held now: by a grant of the store, or by one that was handed over. The next one may
-    /// ask for another slot.
-    pub(crate) fn granted(mut self, hold: &Arc<Hold>, granted: Granted) {
-        if !mem::take(&mut self.armed) {
-            return;
-        }
-        let (refused, busy) = {
-            let mut lines = self.queue.lines();
-            if granted == Granted::Alone && lines.asked.remove(&self.key) {
-                lines.held.insert(Held(Arc::clone(hold)));
-                return;
-            }
-            let crowd = lines.crowd(self.key);
-            crowd.asked = false;
-            crowd.known = None;
-            crowd.hold(Arc::clone(hold));
-            if granted != Granted::Handed {
-                crowd.in_a_row = 0;
-                crowd.among_others = granted == Granted::AmongOthers;
-            }
-            let refused = |crowd: &Crowd, waiting: &Waiting| {
-                waiting.impatient && !crowd.has_room(waiting.permits)
-            };
-            let refused = crowd.take(refused);
-            let until = crowd.held.iter().map(|hold| hold.end()).min();
-            (refused, Busy::here(until.unwrap_or_else(|| hold.end())))
-        };
-        for waiting in refused {
-            waiting.hear(News::Busy(busy.clone()));
-        }
-        self.queue.turn(self.key);
-    }
-
-    /// The store could not be asked, and nobody in the line has to find that out again.
-    pub(crate) fn down(self, error: &StoreError) {
-        if !self.armed {
-            return;
-        }
-        let waiting = match self.queue.lines().crowds.get_mut(&self.key) {
-            Some(crowd) => mem::take(&mut crowd.waiting),
-            None => return,
-        };
-        for waiting in waiting.into_values() {
-            waiting.hear(News::Down(error.clone()));
-        }
-    }
-
-    /// Lets the next of the line have a lease that this caller was handed and does not take, and
-    /// be the head. Where nobody does, the lease has to be given back while this is the head.
-    pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
-        let heir = |crowd: &mut Crowd| crowd.heir(hold.ttl());
-        let passed = self.queue.offer(hold, heir, |_| {});
-        self.armed &= !passed;
-        passed
-    }
-
-    /// It was never taken: whoever made it sees to the line.
-    fn disarm(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Head {
-    fn drop(&mut self) {
-        if self.armed {
-            self.queue.step_down(self.key);
-            self.queue.turn(self.key);
-        }
-    }
-}
-
-impl Waiting {
-    fn hear(self, news: News) {
-        // Whoever is gone needs no answer.
-        let _ = self.tell.send(news);
-    }
-}
-
-/// A place in a line, given up when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    queue: Arc<Queue>,
-    key: LineId,
-    number: u64,
-    news: oneshot::Receiver<News>,
-}
-
-impl Ticket {
-    /// What the caller is told.
-    ///
-    /// Cancel-safe.
-    pub(crate) async fn news(&mut self) -> News {
-        match (&mut self.news).await {
-            Ok(news) => news,
-            Err(_) => News::Down(StoreError::refused("the line was given up")),
-        }
-    }
-
-    /// Waits no longer than for the first answer; who holds the key, where that is known already.
-    pub(crate) fn hurry(&self) -> Option<Busy> {
-        // Dropped when the lines are let go, since that wakes the caller.
-        let left = {
-            let mut lines = self.queue.lines();
-            let crowd = lines.crowds.get_mut(&self.key)?;
-            let permits = crowd.waiting.get(&self.number)?.permits;
-            let Some(busy) = crowd.busy(permits) else {
-                crowd.waiting.get_mut(&self.number)?.impatient = true;
-                return None;
-            };
-            (crowd.waiting.remove(&self.number), busy)
-        };
-        self.queue.turn(self.key);
-        Some(left.1)
-    }
-
-    /// The head, if it is one of which nothing was heard, and nobody else stands before this caller.
-    pub(crate) fn silent_head(&self) -> Option<u64> {
-        let lines = self.queue.lines();
-        let crowd = lines.crowds.get(&self.key)?;
-        let (first, waiting) = crowd.waiting.first_key_value()?;
-        let silent = *first == self.number
-            && crowd.asked
-            && crowd.known.is_none()
-            && crowd.has_room(waiting.permits);
-        silent.then_some(crowd.heads)
-    }
-
-    /// What had been told to a caller that goes away without hearing it.
-    pub(crate) fn unheard(&mut self) -> Option<News> {
-        self.news.close();
-        let unheard = self.news.try_recv().ok();
-        if unheard.is_none() {
-            let left = match self.queue.lines().crowds.get_mut(&self.key) {
-                Some(crowd) => crowd.waiting.remove(&self.number),
-                None => None,
-            };
-            // Those behind it may have room for more.
-            if left.is_some() {
-                self.queue.turn(self.key);
-            }
-        }
-        unheard
     }
 }
 

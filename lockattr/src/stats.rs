@@ -44,6 +44,9 @@ counters! {
     /// Releases that could not be asked while the caller waited. The keeper tries each again for
     /// as long as the lease could still stand.
     release_failed,
+    /// Marks of `once` that could not be written while they would have meant something: the work may
+    /// run again before its time. Each is told at ERROR.
+    marks_lost,
     /// Renewals that the store confirmed.
     renewed,
     /// Renewals that could not be asked, each tried again before the lease's deadline.

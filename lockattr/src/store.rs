@@ -74,6 +74,16 @@ pub trait Store: Debug + Send + Sync + 'static {
         Box::new(Deaf)
     }
 
+    /// Waits until no earlier request of this owner that was not answered can be carried out any more,
+    /// as far as the store can know. The answer is for how long something may come all the same: the
+    /// owner's names are given back once more now, and again and again within that time.
+    ///
+    /// A store that does not know leaves this as it is.
+    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+        let _ = owner;
+        Box::pin(async { Duration::MAX })
+    }
+
     /// Whether it lets one holder at a time have a name.
     #[doc(hidden)]
     fn excludes(&self) -> bool {
@@ -118,8 +128,11 @@ pub struct Release<'a> {
     pub lock: &'a str,
     /// Who held them.
     pub owner: &'a str,
-    /// What is to be left.
-    pub leave: Leave,
+    /// What is to be left under each of the names; empty where that is nothing.
+    pub leave: &'a [Leave],
+    /// Whether a mark of work that is done is to be left also where nothing is there any more: it was
+    /// done in time, and the release could not be asked then.
+    pub keep_marks: bool,
     /// Whether they are known to have been granted. If not, the request for them may be on its way
     /// yet: then a store that has to ask twice answers what it finds the second time, instead of
     /// taking it that the first time has done it.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Client, Fallbacks, Inner, disabled};
+use super::{Client, disabled};
+use crate::acquire::Context;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::keeper::Keeper;
@@ -196,13 +197,13 @@ impl ClientBuilder {
         disabled: bool,
     ) -> Client {
         let patience = 2 * (self.connect_timeout + self.reply_timeout);
-        Client(Arc::new(Inner {
-            keeper: Keeper::start(engine, store, Arc::default(), origin, patience),
-            prefix: self.prefix,
-            ttl: self.ttl,
-            fallbacks: Fallbacks::default(),
+        let keeper = Keeper::start(engine, store, Arc::default(), origin, patience);
+        Client(Arc::new(Context::new(
+            keeper,
+            self.prefix,
+            self.ttl,
             disabled,
-        }))
+        )))
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Client, Settings};
+use super::Client;
+use crate::acquire::{Nesting, Settings};
 use crate::error::Error;
 use crate::key::Keys;
 use crate::lease::Lease;
@@ -79,6 +80,11 @@ impl LockRequest {
     /// [`Error::Busy`] once the wait is over, [`Error::Unavailable`], [`Error::Foreign`],
     /// [`Error::Key`] and [`Error::Invalid`].
     pub async fn acquire(self) -> Result<Lease, Error> {
-        self.client.acquire(self.keys, &self.settings).await
+        let Self {
+            client,
+            keys,
+            settings,
+        } = self;
+        client.0.acquire(keys, &settings, Nesting::Asks).await
     }
 }

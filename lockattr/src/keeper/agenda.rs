@@ -103,30 +103,37 @@ impl Agenda {
     ) -> Slot {
         let mut table = self.table();
         let slot = table.enter(hold);
-        if let Some(due) = due(Share::of(slot.index)) {
-            self.plan(&mut table, slot, due);
+        let due = due(Share::of(slot.index));
+        let sooner = due.is_some_and(|due| table.plan(slot, due));
+        drop(table);
+        if sooner {
+            self.sooner.notify_one();
         }
         slot
     }
 
-    /// Takes a lease out.
-    pub(super) fn leave(&self, slot: Slot) {
+    /// Takes a lease out; says whether it was still there.
+    pub(super) fn leave(&self, slot: Slot) -> bool {
         let left = self.table().leave(slot);
         self.changed.notify_waiters();
-        drop(left);
+        left.is_some()
     }
 
     /// A renewal is over: the lease is seen to again when `due` has come.
     pub(super) fn renewed(&self, slot: Slot, due: Instant) {
         let mut table = self.table();
+        let mut sooner = false;
         if let Some(entry) = table.entry(slot) {
             entry.set_renewing(false);
             // A lease in the caller's time keeps its own.
             if entry.place != NOWHERE {
-                self.plan(&mut table, slot, due);
+                sooner = table.plan(slot, due);
             }
         }
         drop(table);
+        if sooner {
+            self.sooner.notify_one();
+        }
         self.changed.notify_waiters();
     }
 
@@ -200,7 +207,7 @@ impl Agenda {
                 break;
             }
             // Seen to, or being renewed, or stopped by now and on its way back.
-            self.plan(&mut table, slot, deadline);
+            table.plan(slot, deadline);
         }
         drop(table);
         for (slot, hold) in over {
@@ -211,21 +218,11 @@ impl Agenda {
                 self.leave(slot);
                 hold.tell_line();
             } else {
-                self.plan(&mut self.table(), slot, hold.end());
+                // The watch is what takes these, and looks for the first of all when it is done.
+                self.table().plan(slot, hold.end());
             }
         }
         batch
-    }
-
-    fn plan(&self, table: &mut Table, slot: Slot, due: Instant) {
-        if table.entry(slot).is_none() {
-            return;
-        }
-        table.put(slot.index, due);
-        if table.planned.is_none_or(|planned| due < planned) {
-            table.planned = Some(due);
-            self.sooner.notify_one();
-        }
     }
 
     /// Everything held now.
@@ -304,6 +301,20 @@ impl Table {
         self.entries
             .get_mut(slot.index as usize)
             .filter(|entry| entry.hold.is_some() && entry.generation == slot.generation)
+    }
+
+    /// Has an entry come up when it is due. Says whether that is sooner than the watch has planned to
+    /// wake up.
+    fn plan(&mut self, slot: Slot, due: Instant) -> bool {
+        if self.entry(slot).is_none() {
+            return false;
+        }
+        self.put(slot.index, due);
+        let sooner = self.planned.is_none_or(|planned| due < planned);
+        if sooner {
+            self.planned = Some(due);
+        }
+        sooner
     }
 
     /// What is due first.

@@ -1,14 +1,19 @@
-//! Random histories of a queue, held against what a line is.
+//! Random histories of wait queues, held against what a wait queue is.
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
+use super::waiters::IN_A_ROW;
 use super::*;
 use crate::error::LossCause;
 
-const LINES: u64 = 2;
+/// How many holders each of the queues has at a time.
+const PERMITS: [u32; 2] = [1, 3];
+
+const HOUR: Duration = Duration::from_secs(3600);
+
 const TTLS: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 
 /// A small generator (`SplitMix64`).
@@ -27,26 +32,37 @@ impl Random {
         self.below(count) == 0
     }
 
-    fn wish(&mut self, alike: bool) -> Wish {
-        if alike {
-            return Wish {
-                permits: 1,
-                waits: true,
-                takes: Some(TTLS[0]),
-            };
-        }
-        let permits = if self.one_in(3) { 3 } else { 1 };
-        Wish {
+    fn entrant(&mut self, permits: u32, alike: bool) -> Entrant {
+        let now = Instant::now();
+        let all = Entrant {
             permits,
+            waits: true,
+            takes: (permits == 1).then_some(TTLS[0]),
+            now,
+            expected: now + HOUR,
+        };
+        if alike {
+            return all;
+        }
+        Entrant {
             waits: !self.one_in(4),
-            takes: (permits == 1 && !self.one_in(3)).then(|| TTLS[self.below(2)]),
+            takes: all.takes.filter(|_| !self.one_in(3)).map(|_| TTLS[self.below(2)]),
+            ..all
         }
     }
 }
 
-fn hold(queue: &Arc<Queue>, key: LineId, ttl: Duration) -> Arc<Hold> {
+/// Queues whose waiters may take their time to hear.
+fn queues() -> Arc<WaitQueues> {
+    Arc::new(WaitQueues {
+        hears_within: HOUR,
+        ..WaitQueues::new(Clock::Real)
+    })
+}
+
+fn hold(queue: &Arc<WaitQueues>, key: LineId, ttl: Duration) -> Arc<Hold> {
     let now = Instant::now();
-    let queue: Weak<Queue> = Arc::downgrade(queue);
+    let queue: Weak<WaitQueues> = Arc::downgrade(queue);
     let tell = move |_: &Hold| {
         if let Some(queue) = queue.upgrade() {
             queue.turn(key);
@@ -63,26 +79,26 @@ fn elsewhere() -> Busy {
 }
 
 /// What a caller that is dropped does with its place.
-fn go(mut ticket: Ticket) {
-    if let Some(News::Handed(mut head, hold)) = ticket.unheard() {
-        head.pass_on(&hold);
+fn go(mut place: Place) {
+    if let Some(Told::Handed(mut front, hold)) = place.unheard() {
+        front.pass_on(&hold);
     }
 }
 
-/// One line as its callers see it.
+/// One queue as its callers see it.
 #[derive(Default)]
-struct Line {
-    heads: Vec<(Head, Option<Arc<Hold>>)>,
+struct Seen {
+    fronts: Vec<(Front, Option<Arc<Hold>>)>,
     /// Those that run, and those that were lost and not given back yet.
     holds: Vec<Arc<Hold>>,
-    waiting: BTreeMap<u64, (Ticket, Wish)>,
+    waiting: BTreeMap<u64, (Place, Entrant)>,
     in_a_row: u32,
 }
 
 struct World {
-    queue: Arc<Queue>,
+    queue: Arc<WaitQueues>,
     random: Random,
-    lines: Vec<Line>,
+    queues: Vec<Seen>,
     /// Whether all callers want the same, so that leases go from one to the next.
     alike: bool,
 }
@@ -90,15 +106,15 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         Self {
-            queue: Arc::default(),
+            queue: queues(),
             random: Random(seed),
-            lines: (0..LINES).map(|_| Line::default()).collect(),
+            queues: PERMITS.iter().map(|_| Seen::default()).collect(),
             alike: seed.is_multiple_of(3),
         }
     }
 
     fn step(&mut self) {
-        let place = self.random.below(self.lines.len());
+        let place = self.random.below(self.queues.len());
         let key = LineId::from(place as u64);
         let kinds = if self.alike { 9 } else { 12 };
         match self.random.below(kinds) {
@@ -107,47 +123,51 @@ impl World {
             6 => self.answer(place),
             7..9 => self.end(place),
             9 => {
-                let line = &self.lines[place];
-                let running = line.holds.iter().find(|hold| !hold.has_ended());
+                let seen = &self.queues[place];
+                let running = seen.holds.iter().find(|hold| !hold.has_ended());
                 if let Some(hold) = running {
                     hold.end_as(LossCause::Deleted);
                 }
             }
             10 => self.hurry(place),
-            _ => self.drop_ticket(place),
+            _ => self.drop_place(place),
         }
         // One goes away before it hears what it was told by this.
         if self.random.one_in(4) {
-            self.drop_ticket(place);
+            self.drop_place(place);
         }
         self.hear();
         self.check();
     }
 
     fn enter(&mut self, place: usize, key: LineId) {
-        let wish = self.random.wish(self.alike);
-        let line = &mut self.lines[place];
-        match self.queue.enter(key, wish) {
-            Entry::Head(head) => {
-                assert!(line.waiting.is_empty(), "past those who wait");
-                line.heads.push((head, None));
+        let permits = PERMITS[place];
+        let entrant = self.random.entrant(permits, self.alike && permits == 1);
+        let seen = &mut self.queues[place];
+        match self.queue.enter(key, entrant) {
+            Entry::Front(front) if !front.stands_in_a_queue() => {
+                assert!(!entrant.waits, "it would have waited");
             }
-            Entry::Behind(ticket) => {
-                line.waiting.insert(ticket.number, (ticket, wish));
+            Entry::Front(front) => {
+                assert!(seen.waiting.is_empty(), "past those who wait");
+                seen.fronts.push((front, None));
             }
-            Entry::Busy(_) => assert!(!wish.waits, "it would have waited"),
+            Entry::Behind(place) => {
+                seen.waiting.insert(place.number(), (place, entrant));
+            }
+            Entry::Busy(_) => assert!(!entrant.waits, "it would have waited"),
         }
     }
 
     /// The store grants, or a lease that was handed over is taken up.
     fn grant(&mut self, place: usize, key: LineId) {
-        let line = &mut self.lines[place];
-        let Some((mut head, from)) = line.heads.pop() else {
+        let seen = &mut self.queues[place];
+        let Some((mut front, from)) = seen.fronts.pop() else {
             return;
         };
         match from {
             Some(from) if !self.alike && self.random.one_in(4) => {
-                head.pass_on(&from);
+                front.pass_on(&from);
             }
             from => {
                 let granted = match from {
@@ -161,43 +181,43 @@ impl World {
                     None => TTLS[self.random.below(2)],
                 };
                 if from.is_none() {
-                    line.in_a_row = 0;
+                    seen.in_a_row = 0;
                 }
                 let hold = hold(&self.queue, key, ttl);
-                line.holds.push(Arc::clone(&hold));
-                head.granted(&hold, granted);
+                seen.holds.push(Arc::clone(&hold));
+                front.granted(&hold, granted);
             }
         }
     }
 
     /// The store answers something else than a grant.
     fn answer(&mut self, place: usize) {
-        let line = &mut self.lines[place];
-        let Some((head, from)) = line.heads.pop() else {
+        let seen = &mut self.queues[place];
+        let Some((front, from)) = seen.fronts.pop() else {
             return;
         };
         if from.is_some() {
             // Too late: the lease goes back.
             let from = from.filter(|_| self.alike);
-            line.heads.push((head, from));
+            seen.fronts.push((front, from));
             return;
         }
         match self.random.below(3) {
-            0 => drop(head),
-            1 => head.down(&StoreError::refused("down")),
+            0 => drop(front),
+            1 => front.unavailable(&StoreError::refused("down")),
             _ => {
-                head.busy(&elsewhere());
-                line.heads.push((head, None));
+                front.busy(&elsewhere());
+                seen.fronts.push((front, None));
             }
         }
     }
 
     fn end(&mut self, place: usize) {
-        let line = &mut self.lines[place];
-        if line.holds.is_empty() {
+        let seen = &mut self.queues[place];
+        if seen.holds.is_empty() {
             return;
         }
-        let hold = line.holds.remove(self.random.below(line.holds.len()));
+        let hold = seen.holds.remove(self.random.below(seen.holds.len()));
         let lost = hold.has_ended();
         hold.end_given_back();
         if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(&hold) {
@@ -205,94 +225,96 @@ impl World {
         }
     }
 
-    fn some_ticket(&mut self, place: usize) -> Option<u64> {
-        let waiting = &self.lines[place].waiting;
+    fn some_number(&mut self, place: usize) -> Option<u64> {
+        let waiting = &self.queues[place].waiting;
         let nth = self.random.below(waiting.len());
         waiting.keys().nth(nth).copied()
     }
 
     fn hurry(&mut self, place: usize) {
-        let Some(number) = self.some_ticket(place) else {
+        let Some(number) = self.some_number(place) else {
             return;
         };
-        let waiting = &mut self.lines[place].waiting;
-        let (ticket, wish) = waiting.get_mut(&number).unwrap();
-        if ticket.hurry().is_some() {
-            let (ticket, _) = waiting.remove(&number).unwrap();
-            go(ticket);
-        } else {
-            wish.waits = false;
+        let waiting = &mut self.queues[place].waiting;
+        let (place, entrant) = waiting.get_mut(&number).unwrap();
+        match place.hurry(Instant::now()) {
+            Hurried::WillBeTold => entrant.waits = false,
+            Hurried::Busy(_) | Hurried::Unknown => {
+                let (place, _) = waiting.remove(&number).unwrap();
+                go(place);
+            }
         }
     }
 
-    fn drop_ticket(&mut self, place: usize) {
-        if let Some(number) = self.some_ticket(place) {
-            let (ticket, _) = self.lines[place].waiting.remove(&number).unwrap();
-            go(ticket);
+    fn drop_place(&mut self, place: usize) {
+        if let Some(number) = self.some_number(place) {
+            let (waiter, _) = self.queues[place].waiting.remove(&number).unwrap();
+            go(waiter);
         }
     }
 
     /// Everybody hears what there is to be heard.
     fn hear(&mut self) {
-        for line in &mut self.lines {
-            let numbers: Vec<_> = line.waiting.keys().copied().collect();
+        for seen in &mut self.queues {
+            let numbers: Vec<_> = seen.waiting.keys().copied().collect();
             let mut told = Vec::new();
             for number in numbers {
-                let (ticket, wish) = line.waiting.get_mut(&number).unwrap();
-                match ticket.news.try_recv() {
-                    Ok(News::Turn(head)) => told.push((number, head, None)),
-                    Ok(News::Handed(head, hold)) => {
-                        assert_eq!(wish.takes, Some(hold.ttl()), "not to be taken over");
-                        line.in_a_row += 1;
-                        assert!(line.in_a_row <= IN_A_ROW);
-                        told.push((number, head, Some(hold)));
+                let (place, entrant) = seen.waiting.get_mut(&number).unwrap();
+                match place.try_told() {
+                    Ok(Told::Front(front)) => told.push((number, front, None)),
+                    Ok(Told::Handed(front, hold)) => {
+                        assert_eq!(entrant.takes, Some(hold.ttl()), "not to be taken over");
+                        seen.in_a_row += 1;
+                        assert!(seen.in_a_row <= IN_A_ROW);
+                        told.push((number, front, Some(hold)));
                     }
-                    Ok(News::Busy(_)) => assert!(!wish.waits, "it would have waited"),
-                    Ok(News::Down(_)) => {}
+                    Ok(Told::Busy(_)) => assert!(!entrant.waits, "it would have waited"),
+                    Ok(Told::Unavailable(_)) => {}
                     Err(oneshot::error::TryRecvError::Empty) => continue,
                     Err(error) => panic!("{number} was forgotten: {error}"),
                 }
-                line.waiting.remove(&number);
+                seen.waiting.remove(&number);
             }
-            for (number, head, hold) in told {
-                let before = line.waiting.keys().find(|other| **other < number);
+            for (number, front, hold) in told {
+                let before = seen.waiting.keys().find(|other| **other < number);
                 assert!(before.is_none(), "{number} before {before:?}");
-                line.heads.push((head, hold));
+                seen.fronts.push((front, hold));
             }
         }
     }
 
-    /// What is true of every line while nothing moves.
+    /// What is true of every queue while nothing moves.
     fn check(&self) {
-        let lines = self.queue.lines();
-        for (line, key) in self.lines.iter().zip(0..) {
+        let table = self.queue.table();
+        for ((seen, permits), key) in self.queues.iter().zip(PERMITS).zip(0..) {
             let key = LineId::from(key);
-            let crowd = lines.crowds.get(&key);
+            let waiters = table.met.get(&key);
             let kept = [
-                lines.asked.contains(&key),
-                lines.held.contains(&key),
-                crowd.is_some(),
+                table.asking.contains_key(&key),
+                table.held.contains(&key),
+                waiters.is_some(),
             ];
             assert!(kept.iter().filter(|kept| **kept).count() <= 1, "{kept:?}");
-            assert!(line.heads.len() <= 1, "{} heads", line.heads.len());
-            let asked = kept[0] || crowd.is_some_and(|crowd| crowd.asked);
-            assert_eq!(asked, !line.heads.is_empty(), "who asks");
-            let running = line.holds.iter().filter(|hold| !hold.has_ended());
-            for hold in running {
-                let known = lines.held.get(&key).map(|Held(hold)| hold).into_iter();
-                let mut known = known.chain(crowd.into_iter().flat_map(|crowd| &crowd.held));
-                assert!(known.any(|known| Arc::ptr_eq(known, hold)), "unknown lease");
+            let permits = usize::try_from(permits).unwrap();
+            assert!(seen.fronts.len() <= permits, "{} fronts", seen.fronts.len());
+            let asking = usize::from(kept[0]) + waiters.map_or(0, Waiters::fronts);
+            assert_eq!(asking, seen.fronts.len(), "who asks");
+            for hold in seen.holds.iter().filter(|hold| !hold.has_ended()) {
+                let alone = table.held.get(&key);
+                let alone = alone.is_some_and(|Held(held)| Arc::ptr_eq(held, hold));
+                let known = alone || waiters.is_some_and(|waiters| waiters.knows(hold));
+                assert!(known, "unknown lease");
             }
-            let known = crowd.into_iter().flat_map(|crowd| crowd.waiting.keys());
-            assert!(known.eq(line.waiting.keys()), "who waits");
-            let Some(crowd) = crowd else { continue };
-            assert!(!crowd.is_idle(), "an empty line");
-            if let Some((_, (_, first))) = line.waiting.first_key_value() {
-                let has_turn = crowd.asked || !crowd.has_room(first.permits);
-                assert!(has_turn, "the first was forgotten");
+            let known = waiters.into_iter().flat_map(Waiters::waiting);
+            assert!(known.eq(seen.waiting.keys().copied()), "who waits");
+            let Some(waiters) = waiters else { continue };
+            assert!(!waiters.is_idle(), "an empty queue");
+            if !seen.waiting.is_empty() {
+                assert!(!waiters.has_room(), "the first was forgotten");
             }
-            for (_, wish) in line.waiting.values().filter(|(_, wish)| !wish.waits) {
-                assert!(crowd.busy(wish.permits).is_none(), "an answer is known");
+            if seen.waiting.values().any(|(_, entrant)| !entrant.waits) {
+                let busy = waiters.busy(Instant::now());
+                assert!(busy.is_none(), "an answer is known");
             }
         }
     }
@@ -300,28 +322,28 @@ impl World {
     /// Everybody goes, in any order, and nothing is left.
     fn finish(mut self) {
         loop {
-            let place = self.random.below(self.lines.len());
+            let place = self.random.below(self.queues.len());
             match self.random.below(3) {
                 0 => self.end(place),
-                1 => self.drop_ticket(place),
-                _ => drop(self.lines[place].heads.pop()),
+                1 => self.drop_place(place),
+                _ => drop(self.queues[place].fronts.pop()),
             }
             self.hear();
             self.check();
-            let is_empty = |line: &Line| {
-                line.heads.is_empty() && line.holds.is_empty() && line.waiting.is_empty()
+            let is_empty = |seen: &Seen| {
+                seen.fronts.is_empty() && seen.holds.is_empty() && seen.waiting.is_empty()
             };
-            if self.lines.iter().all(is_empty) {
+            if self.queues.iter().all(is_empty) {
                 break;
             }
         }
-        let lines = self.queue.lines();
-        assert!(lines.asked.is_empty() && lines.held.is_empty() && lines.crowds.is_empty());
+        let table = self.queue.table();
+        assert!(table.asking.is_empty() && table.held.is_empty() && table.met.is_empty());
     }
 }
 
 #[test]
-fn a_line_has_one_head_keeps_its_order_and_forgets_nobody() {
+fn a_queue_has_as_many_fronts_as_places_keeps_its_order_and_forgets_nobody() {
     for seed in 0..3_000 {
         let history = std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
@@ -343,8 +365,8 @@ fn a_queue_that_is_closed_answers_all_who_wait() {
         }
         world.queue.close(&StoreError::refused("closed"));
         world.hear();
-        for line in &world.lines {
-            assert!(line.waiting.is_empty(), "seed {seed}");
+        for seen in &world.queues {
+            assert!(seen.waiting.is_empty(), "seed {seed}");
         }
         world.finish();
     }
@@ -352,12 +374,13 @@ fn a_queue_that_is_closed_answers_all_who_wait() {
 
 /// Threads that come and go at any moment.
 #[test]
-fn a_line_has_one_head_among_threads() {
-    let queue: Arc<Queue> = Arc::default();
-    let heads: Arc<Vec<AtomicUsize>> = Arc::new((0..LINES).map(|_| AtomicUsize::new(0)).collect());
+fn a_queue_has_one_front_among_threads() {
+    let queue = queues();
+    let fronts: Arc<Vec<AtomicUsize>> =
+        Arc::new(PERMITS.iter().map(|_| AtomicUsize::new(0)).collect());
     let threads: Vec<_> = (0..6)
         .map(|seed| {
-            let (queue, heads) = (Arc::clone(&queue), Arc::clone(&heads));
+            let (queue, fronts) = (Arc::clone(&queue), Arc::clone(&fronts));
             thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread()
                     .enable_time()
@@ -365,8 +388,8 @@ fn a_line_has_one_head_among_threads() {
                     .unwrap();
                 let mut random = Random(seed);
                 for _ in 0..20_000 {
-                    let place = random.below(heads.len());
-                    turn(&runtime, &queue, &heads[place], place, &mut random);
+                    let place = random.below(fronts.len());
+                    turn(&runtime, &queue, &fronts[place], place, &mut random);
                 }
             })
         })
@@ -374,48 +397,47 @@ fn a_line_has_one_head_among_threads() {
     for thread in threads {
         thread.join().unwrap();
     }
-    let lines = queue.lines();
-    assert!(lines.asked.is_empty() && lines.held.is_empty() && lines.crowds.is_empty());
+    let table = queue.table();
+    assert!(table.asking.is_empty() && table.held.is_empty() && table.met.is_empty());
 }
 
 fn turn(
     runtime: &tokio::runtime::Runtime,
-    queue: &Arc<Queue>,
-    heads: &AtomicUsize,
+    queue: &Arc<WaitQueues>,
+    fronts: &AtomicUsize,
     place: usize,
     random: &mut Random,
 ) {
     let key = LineId::from(place as u64);
-    let wish = Wish {
-        permits: 1,
+    let entrant = Entrant {
         takes: Some(TTLS[0]),
-        ..random.wish(false)
+        ..random.entrant(1, false)
     };
-    let news = match queue.enter(key, wish) {
-        Entry::Head(head) => News::Turn(head),
+    let told = match queue.enter(key, entrant) {
+        Entry::Front(front) => Told::Front(front),
         Entry::Busy(_) => return,
-        Entry::Behind(mut ticket) => {
+        Entry::Behind(mut place) => {
             if random.one_in(3) {
                 for _ in 0..random.below(200) {
                     std::hint::spin_loop();
                 }
-                return go(ticket);
+                return go(place);
             }
-            let news = async { tokio::time::timeout(Duration::from_secs(20), ticket.news()).await };
-            runtime.block_on(news).expect("it was forgotten")
+            let told = async { tokio::time::timeout(Duration::from_secs(20), place.told()).await };
+            runtime.block_on(told).expect("it was forgotten")
         }
     };
-    let (head, from) = match news {
-        News::Turn(head) => (head, None),
-        News::Handed(head, from) => (head, Some(from)),
-        News::Busy(_) => return,
-        News::Down(error) => panic!("{error}"),
+    let (front, from) = match told {
+        Told::Front(front) => (front, None),
+        Told::Handed(front, from) => (front, Some(from)),
+        Told::Busy(_) => return,
+        Told::Unavailable(error) => panic!("{error}"),
     };
-    assert_eq!(heads.fetch_add(1, Ordering::SeqCst), 0, "two heads");
+    assert_eq!(fronts.fetch_add(1, Ordering::SeqCst), 0, "two fronts");
     thread::yield_now();
-    heads.fetch_sub(1, Ordering::SeqCst);
+    fronts.fetch_sub(1, Ordering::SeqCst);
     if from.is_none() && random.one_in(4) {
-        return drop(head);
+        return drop(front);
     }
     let hold = hold(queue, key, TTLS[0]);
     let granted = if from.is_some() {
@@ -423,7 +445,7 @@ fn turn(
     } else {
         Granted::Alone
     };
-    head.granted(&hold, granted);
+    front.granted(&hold, granted);
     thread::yield_now();
     hold.end_given_back();
     if !queue.hand_over(&hold) {

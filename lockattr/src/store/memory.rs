@@ -1,7 +1,9 @@
 //! Locks in this process alone, for tests and development.
 
 use std::collections::HashMap;
+use std::iter;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,6 +43,7 @@ pub struct Memory(Arc<Mutex<Locks>>);
 struct Locks {
     held: HashMap<String, Held>,
     last_token: u64,
+    without_tokens: bool,
     refusal: Option<String>,
     /// Who waits, in order of arrival.
     waiting: Vec<Waiting>,
@@ -77,6 +80,15 @@ enum Holder {
     Done(SystemTime),
 }
 
+/// What keeps a name from being taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    /// It is held, or stays closed, for so long yet.
+    Held(Duration),
+    /// Its work is done, since then.
+    Done(SystemTime),
+}
+
 impl Held {
     fn is_by(&self, owner: &str) -> bool {
         matches!(&self.by, Holder::Owner(holder) if holder == owner)
@@ -88,6 +100,27 @@ impl Memory {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that draws no tokens: what stands in for another store for a while would draw smaller ones.
+    pub(crate) fn without_tokens() -> Self {
+        let memory = Self::new();
+        memory.locks().without_tokens = true;
+        memory
+    }
+
+    /// What stands under these names, as far as it keeps anybody from taking them.
+    pub(crate) fn refusals(&self, names: &[String]) -> Vec<Refusal> {
+        let mut locks = self.locks();
+        let now = now();
+        let found = names.iter().filter_map(|name| {
+            let held = locks.live(name)?;
+            Some(match held.by {
+                Holder::Owner(_) => Refusal::Held(held.until.saturating_duration_since(now)),
+                Holder::Done(since) => Refusal::Done(since),
+            })
+        });
+        found.collect()
     }
 
     /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would.
@@ -315,9 +348,10 @@ impl Locks {
         }
     }
 
-    fn release(&mut self, name: &str, owner: &str, leave: Leave) -> Found {
+    fn release(&mut self, name: &str, owner: &str, leave: Leave, keep_marks: bool) -> Found {
         let found = self.find(name, owner);
-        if found == Found::Ours {
+        let is_mark = matches!(leave, Leave::Done(_));
+        if found == Found::Ours || found == Found::Nothing && keep_marks && is_mark {
             let left = match leave {
                 Leave::Nothing => None,
                 Leave::Closed(length) => {
@@ -386,33 +420,44 @@ impl Store for Memory {
                 names,
                 owner,
                 leave,
+                keep_marks,
                 ..
             } = release;
-            let one = |answer, name: &String| match locks.release(name, owner, leave) {
-                Found::Ours => answer,
-                other => other,
-            };
-            let answer = names.iter().fold(Found::Ours, one);
-            locks.waiting.retain(|waiting| waiting.owner != owner);
-            match leave {
-                Leave::Nothing => locks.settle(),
-                Leave::Closed(_) => {}
-                // Nobody has to wait any longer.
-                Leave::Done(_) => {
-                    locks.tell_all(|waits| waits.iter().any(|name| names.contains(name)));
+            let mut answer = Found::Ours;
+            let leave = leave.iter().chain(iter::repeat(&Leave::Nothing));
+            let mut done = Vec::new();
+            for (name, leave) in names.iter().zip(leave) {
+                match locks.release(name, owner, *leave, keep_marks) {
+                    Found::Ours => {}
+                    other => answer = other,
+                }
+                if matches!(leave, Leave::Done(_)) {
+                    done.push(name);
                 }
             }
+            locks.waiting.retain(|waiting| waiting.owner != owner);
+            locks.settle();
+            // Nobody has to wait for what is done any longer.
+            locks.tell_all(|waits| waits.iter().any(|name| done.contains(&name)));
             answer
         })
     }
 
     fn token<'a>(&'a self, held: &'a str, _: &'a [String], owner: &'a str) -> Reply<'a, Token> {
-        self.step(move |locks| match locks.find(held, owner) {
+        Box::pin(async move {
+            if self.locks().without_tokens {
+                return Err(StoreError::refused(
+                    "the lock is one of this process alone, and has no token: it could be smaller \
+                     than the store's last",
+                ));
+            }
+            self.step(move |locks| match locks.find(held, owner) {
             Found::Ours => {
                 locks.last_token = micros_since_epoch().max(locks.last_token + 1);
                 Token::Drawn(locks.last_token)
             }
             found => Token::NotHeld(found),
+        }).await
         })
     }
 
@@ -421,6 +466,11 @@ impl Store for Memory {
         self.locks().ears.insert(owner.to_owned(), hears);
         let memory = self;
         Box::new(Heard { memory, owner })
+    }
+
+    fn settled<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+        // Every step is done when it is asked.
+        Box::pin(async { Duration::ZERO })
     }
 
     fn in_callers_time(&self) -> bool {

@@ -5,6 +5,7 @@
 //! instance; every other step is a script that compares the owner inside the server.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ mod script;
 mod subscriber;
 mod subscription;
 mod target;
+mod unanswered;
 
 use fault::Fault;
 use line::Server;
@@ -168,7 +170,8 @@ impl Redis {
             index: 0,
             lock: name,
             owner,
-            leave: Leave::Nothing,
+            leave: &[],
+            keep_marks: false,
             granted: true,
             asked: None,
         };
@@ -226,7 +229,7 @@ impl Redis {
                 .await;
         let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
-        let (answer, sent) = contend.run(&self.calls, call, step).await?;
+        let (answer, sent) = contend.run_for(request.owner, &self.calls, call, step).await?;
         let Verdict {
             mut acquired,
             server,
@@ -345,23 +348,21 @@ impl Redis {
         };
         command.arg(release.owner);
         let one = release.names.len() == 1 && release.index == 0;
-        if one && release.leave == Leave::Nothing && release.asked.is_none() {
+        if one && release.leave.is_empty() && release.asked.is_none() {
             return command;
         }
         command.arg(release.names.len()).arg(release.index);
-        match (release.asked, release.leave) {
-            (Some((ttl, names)), _) => {
-                command
-                    .arg("gone")
-                    .arg(self.entry(release.owner, ttl, names));
-            }
-            (None, Leave::Nothing) => {}
-            (None, Leave::Closed(length)) => {
-                command.arg("closed").arg(millis(length));
-            }
-            (None, Leave::Done(length)) => {
-                command.arg("done").arg(millis(length));
-            }
+        match release.asked {
+            Some((ttl, names)) => command.arg(self.entry(release.owner, ttl, names)),
+            None => command.arg(""),
+        };
+        command.arg(if release.keep_marks { "keep" } else { "" });
+        for leave in release.leave {
+            match leave {
+                Leave::Nothing => command.arg("").arg(0),
+                Leave::Closed(length) => command.arg("closed").arg(millis(*length)),
+                Leave::Done(length) => command.arg("done").arg(millis(*length)),
+            };
         }
         command
     }
@@ -409,7 +410,8 @@ impl Store for Redis {
             if request.try_ == Try::First
                 && let Some(command) = Self::first_try(&request)
             {
-                match self.calls.ask(command, &mut step).await {
+                let asked = self.calls.ask_for(request.owner, command, &mut step);
+                match asked.await {
                     Ok((Value::Okay, sent)) => {
                         return Ok(Acquired::Granted {
                             index: 0,
@@ -501,6 +503,10 @@ impl Store for Redis {
 
     fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
         Box::new(self.subscriber.hear(owner))
+    }
+
+    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+        Box::pin(self.calls.settled(owner))
     }
 }
 

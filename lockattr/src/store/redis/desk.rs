@@ -81,10 +81,17 @@ enum State {
 
 /// Where the reply to a command goes.
 enum Place {
-    Waiting(Option<Waker>),
+    /// On the desk, or sent.
+    Waiting(Option<Waker>, Sent),
     Answered(Result<Value, Fault>),
     /// Nobody waits any longer.
     Left,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    NotYet,
+    Yes,
 }
 
 impl Desk {
@@ -106,13 +113,13 @@ impl Desk {
             table.singles += 1;
             let used = table.used.pop();
             drop(table);
-            let way = Way::Single(self.single(command, used));
+            let way = Way::Single(self.single(command, used), Sent::NotYet);
             return Sending { desk: self, way };
         }
         let place = if table.state == State::Over {
             table.places.insert(Place::Answered(Err(Fault::closed())))
         } else {
-            let place = table.places.insert(Place::Waiting(None));
+            let place = table.places.insert(Place::Waiting(None, Sent::NotYet));
             table.waiting.push_back((command, place));
             place
         };
@@ -182,7 +189,7 @@ impl Table {
 
     /// Leaves an answer; whom to wake.
     fn answer(&mut self, place: usize, answer: Result<Value, Fault>) -> Option<Waker> {
-        if let Place::Waiting(waker) = &mut self.places[place] {
+        if let Place::Waiting(waker, _) = &mut self.places[place] {
             let waker = waker.take();
             self.places[place] = Place::Answered(answer);
             waker
@@ -197,11 +204,12 @@ impl Table {
         while places.len() < TOGETHER
             && let Some((command, place)) = self.waiting.pop_front()
         {
-            if matches!(self.places[place], Place::Left) {
-                self.places.remove(place);
-            } else {
+            if let Place::Waiting(_, sent) = &mut self.places[place] {
+                *sent = Sent::Yes;
                 pipeline.add_command(command);
                 places.push(place);
+            } else {
+                self.places.remove(place);
             }
         }
     }
@@ -214,10 +222,25 @@ pub(super) struct Sending {
 }
 
 enum Way {
-    Single(Single),
+    /// Sent when it is polled first.
+    Single(Single, Sent),
     Place(usize),
     /// The reply was taken.
     Over,
+}
+
+impl Sending {
+    /// Whether the command has left this process, or is going to: it cannot be kept back any more.
+    pub(super) fn is_out(&self) -> bool {
+        match self.way {
+            Way::Single(_, sent) => sent == Sent::Yes,
+            Way::Place(place) => {
+                let table = self.desk.shared.table();
+                !matches!(table.places[place], Place::Waiting(_, Sent::NotYet))
+            }
+            Way::Over => false,
+        }
+    }
 }
 
 impl Future for Sending {
@@ -228,9 +251,10 @@ impl Future for Sending {
         let shared = &this.desk.shared;
         let place = match &mut this.way {
             Way::Place(place) => *place,
-            Way::Single(reply) => {
+            Way::Single(reply, sent) => {
+                *sent = Sent::Yes;
                 let (answer, redis) = ready!(reply.poll(cx));
-                if let Way::Single(reply) = mem::replace(&mut this.way, Way::Over) {
+                if let Way::Single(reply, _) = mem::replace(&mut this.way, Way::Over) {
                     let mut table = shared.table();
                     table.singles -= 1;
                     table.used.push(Used { reply, redis });
@@ -241,7 +265,7 @@ impl Future for Sending {
             Way::Over => unreachable!("a future is not polled after its end"),
         };
         let mut table = shared.table();
-        if let Place::Waiting(waker) = &mut table.places[place] {
+        if let Place::Waiting(waker, _) = &mut table.places[place] {
             let before = waker::replace(waker, cx.waker());
             drop(table);
             drop(before);
@@ -261,7 +285,7 @@ impl Drop for Sending {
     fn drop(&mut self) {
         let place = match self.way {
             Way::Place(place) => place,
-            Way::Single(_) => {
+            Way::Single(..) => {
                 self.desk.shared.table().singles -= 1;
                 return;
             }
@@ -269,7 +293,7 @@ impl Drop for Sending {
         };
         let mut table = self.desk.shared.table();
         let left = match &mut table.places[place] {
-            waiting @ Place::Waiting(_) => mem::replace(waiting, Place::Left),
+            waiting @ Place::Waiting(..) => mem::replace(waiting, Place::Left),
             _ => table.places.remove(place),
         };
         drop(table);

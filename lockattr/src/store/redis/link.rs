@@ -28,8 +28,10 @@ use super::desk::{Desk, Sending};
 use super::fault::Fault;
 use super::line::{Attempt, Here, Line, Server};
 use super::pulse::{Pulse, Wait};
+use super::unanswered::{OnItsWay, Unanswered};
 use crate::engine::Elapsed;
 use crate::error::StoreError;
+use crate::on_behalf;
 
 /// A reply, and when its command was sent.
 pub(super) type Answer = Result<(Value, Instant), Fault>;
@@ -84,6 +86,7 @@ struct Lines {
     /// Those of the runtimes that have called and still run.
     away: Mutex<Vec<Away>>,
     pulse: Arc<Pulse>,
+    unanswered: Arc<Unanswered>,
     /// How long a connection may be silent.
     patience: Duration,
 }
@@ -101,6 +104,7 @@ impl Link {
             home: Line::new(server, server.engine.runtime().clone()),
             away: Mutex::default(),
             pulse: Pulse::start(&server.engine, patience),
+            unanswered: Unanswered::new(&server.engine),
             patience,
         }))
     }
@@ -119,6 +123,26 @@ impl Link {
         command: Cmd,
         step: &'a mut Wait<'_>,
     ) -> impl Future<Output = Answer> {
+        self.ask_as(None, command, step)
+    }
+
+    /// The same for a command that may get keys for this owner: what becomes of it is listened for,
+    /// also where nobody waits for it any more.
+    pub(super) fn ask_for<'a>(
+        &'a self,
+        owner: &'a str,
+        command: Cmd,
+        step: &'a mut Wait<'_>,
+    ) -> impl Future<Output = Answer> {
+        self.ask_as(Some(owner), command, step)
+    }
+
+    fn ask_as<'a>(
+        &'a self,
+        owner: Option<&'a str>,
+        command: Cmd,
+        step: &'a mut Wait<'_>,
+    ) -> impl Future<Output = Answer> {
         // Here, so that the future, which every call's holds, has no room for what is on its way
         // already.
         let line = self.here();
@@ -127,19 +151,25 @@ impl Link {
             None => Err(Box::new(command)),
         };
         async move {
-            let (line, (mut sending, sent)) = match sending {
+            let (line, (sending, sent)) = match sending {
                 Ok(sending) => (line, sending),
                 // Boxed, as everything rare.
                 Err(command) => Box::pin(self.connect(line, *command, step)).await?,
             };
-            let mut seen = sending.desk.replies();
+            let desk = Arc::clone(&sending.desk);
+            let of = owner.map(|owner| (&self.0.unanswered, owner));
+            let mut on_its_way = OnItsWay::new(sending, sent, of);
+            let mut seen = desk.replies();
             let mut quiet = Duration::ZERO;
             let answer = poll_fn(|cx| {
-                if let Poll::Ready(answer) = Pin::new(&mut sending).poll(cx) {
+                if let Some(sending) = on_its_way.sending()
+                    && let Poll::Ready(answer) = Pin::new(sending).poll(cx)
+                {
+                    drop(on_its_way.answered());
                     return Poll::Ready(answer);
                 }
                 quiet += step.look(cx);
-                let now = sending.desk.replies();
+                let now = desk.replies();
                 if now != seen {
                     (seen, quiet) = (now, Duration::ZERO);
                 }
@@ -149,8 +179,13 @@ impl Link {
                 over(step)
             });
             let answer = answer.await;
-            judge(&line, &sending.desk, answer).map(|value| (value, sent))
+            judge(&line, &desk, answer).map(|value| (value, sent))
         }
+    }
+
+    /// Waits until nothing of this owner's requests can come any more; see [`Unanswered::settled`].
+    pub(super) async fn settled(&self, owner: &str) -> Duration {
+        self.0.unanswered.settled(owner).await
     }
 
     /// The caller's runtime, where a connection is driven on it.
@@ -203,8 +238,7 @@ impl Link {
     /// The line of the runtime that polls this.
     fn here(&self) -> Line {
         let Lines { home, server, .. } = &*self.0;
-        // A thread that ends has no runtime any more.
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = on_behalf::caller() else {
             return home.clone();
         };
         let id = runtime.id();

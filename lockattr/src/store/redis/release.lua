@@ -1,8 +1,9 @@
 -- Ends an owner's hold of the locks that it still holds, and passes them on to those who wait.
 -- KEYS: locks, or slots of one; then the queue of each lock.
 -- ARGV: owner; how many locks, 1 if that is not told, and the index of the first among those that
--- were asked for, 0; and 'closed' or 'done' with its ms where that is to be left, or 'gone' with the
--- entry of one that waits no more.
+-- were asked for, 0; the entry of one that waits no more, or nothing; 'keep' where a mark is to be
+-- written also under a lock that is gone; and what is to be left under each lock: 'closed' or 'done'
+-- with its ms, or nothing and 0.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
 -- waits no more, 1 where it held any or stood in a queue.
 if ours then
@@ -11,33 +12,43 @@ if ours then
   end
   return 1
 end
-local count, index, what = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0), ARGV[4]
+local count, index = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0)
+local entry = ARGV[4] ~= '' and ARGV[4]
 -- Slots share a queue; each of several locks has its own, and is the only slot that it has.
 local slots = not KEYS[count + 2]
+
+-- Marks the work of a lock as done, and has nobody wait for it any longer.
+local function mark_done(lock, queue, length)
+  local time = redis.call('TIME')
+  local since = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  redis.call('SET', lock, 'done@' .. since, 'PX', length)
+  local entry = first(queue)
+  while entry do
+    local owner, channel = string.match(entry, '^(%S+) %d+ %d+ (.+)$')
+    tell(channel, owner)
+    entry = first(queue)
+  end
+end
+
 local answer, found = 1, false
 for i = 1, count do
   local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
-  if what == 'gone' and leave(lock, queue, ARGV[5]) then
+  local what, length = ARGV[4 + 2 * i], ARGV[5 + 2 * i]
+  if entry and leave(lock, queue, entry) then
     found = true
   end
   local held = redis.pcall('GET', lock)
   if held ~= ARGV[1] then
     answer = held and 2 or 0
+    if not held and what == 'done' and ARGV[5] == 'keep' then
+      mark_done(lock, queue, length)
+    end
   elseif what == 'closed' then
     -- The same place, but an id that no lease has: nothing can renew or release it.
     local closed = string.rep('0', 32) .. string.sub(held, 33)
-    redis.call('SET', lock, closed, 'PX', ARGV[5])
+    redis.call('SET', lock, closed, 'PX', length)
   elseif what == 'done' then
-    local time = redis.call('TIME')
-    local since = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-    redis.call('SET', lock, 'done@' .. since, 'PX', ARGV[5])
-    -- Nobody has to wait any longer.
-    local entry = first(queue)
-    while entry do
-      local owner, channel = string.match(entry, '^(%S+) %d+ %d+ (.+)$')
-      tell(channel, owner)
-      entry = first(queue)
-    end
+    mark_done(lock, queue, length)
   else
     found = true
     if not pass(lock, slots and index + i - 1 or 0, queue) then
@@ -45,7 +56,7 @@ for i = 1, count do
     end
   end
 end
-if what == 'gone' and found then
+if entry and found then
   return 1
 end
 return answer

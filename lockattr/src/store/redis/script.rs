@@ -52,6 +52,21 @@ impl Lua {
         self.or_by_text(answer, calls, make, step).await
     }
 
+    /// The same for a script that may get keys for this owner.
+    pub(super) async fn run_for(
+        &self,
+        owner: &str,
+        calls: &Link,
+        make: impl Fn(Form<'_>) -> Cmd,
+        step: &mut Wait<'_>,
+    ) -> Answer {
+        let answer = calls.ask_for(owner, make(self.by_hash()), step).await;
+        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+            return calls.ask_for(owner, make(self.by_text()), step).await;
+        }
+        answer
+    }
+
     /// The answer to a call by hash, or to one by text where there has to be one.
     pub(super) async fn or_by_text(
         &self,

@@ -123,11 +123,6 @@ impl Settings {
         self
     }
 
-    /// Whether there is something to run on while the store cannot be asked.
-    pub(super) fn may_fall_back(&self) -> bool {
-        self.when_unavailable != WhenUnavailable::Fail
-    }
-
     /// How a lease is held, if everything is in bounds.
     pub(super) fn terms(&self, default_ttl: Duration) -> Result<Terms, String> {
         let length = |what, length: Option<Duration>| {

@@ -1,0 +1,268 @@
+//! The one way in: every call, by attribute or by hand, within others or not, on the store or on a
+//! fallback, becomes a lease here, or an error.
+//!
+//! Bounds → keys that the calls around hold → the wait queue of this process → the store, or the
+//! fallback in its place → checks after the grant. One deadline bounds all the waiting.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use crate::ambient;
+use crate::clock::Clock;
+use crate::error::{Error, StoreError};
+use crate::hold::{Names, Terms};
+use crate::jitter::jittered;
+use crate::keeper::{Keeper, SHUT_DOWN};
+use crate::key::Keys;
+use crate::lease::Lease;
+use crate::limits;
+
+mod asking;
+mod fallback;
+mod joining;
+mod settings;
+mod waiting;
+
+use fallback::Fallbacks;
+use joining::Joined;
+pub use settings::Settings;
+use settings::WhenUnavailable;
+
+use std::sync::Arc;
+
+/// Pauses between looks of a caller whom nobody has promised to wake.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a call seldom comes to. The future of every locked function holds the rest of this module,
+/// and the crate it is in compiles that: this is boxed, and compiled here.
+type Rare<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// What the calls of one client have in common.
+pub(crate) struct Context {
+    pub(crate) keeper: Arc<Keeper>,
+    fallbacks: Fallbacks,
+    pub(crate) prefix: String,
+    pub(crate) ttl: Duration,
+    disabled: bool,
+}
+
+/// One call, within bounds.
+#[derive(Clone, Debug)]
+struct Call {
+    names: Names,
+    terms: Terms,
+    /// Whether it waits at all.
+    waits: bool,
+    clock: Clock,
+    /// When it waits no longer.
+    give_up: Instant,
+}
+
+/// What a call does about keys that the calls around it hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nesting {
+    /// A locked function is part of the one that calls it.
+    Joins,
+    /// A request by hand is for a lease of its own.
+    Asks,
+}
+
+impl Context {
+    pub(crate) fn new(keeper: Arc<Keeper>, prefix: String, ttl: Duration, disabled: bool) -> Self {
+        Self {
+            keeper,
+            fallbacks: Fallbacks::default(),
+            prefix,
+            ttl,
+            disabled,
+        }
+    }
+
+    /// Takes the lease of a call, or what it is told to run on while there is none to have.
+    ///
+    /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
+    pub(crate) async fn acquire(
+        &self,
+        keys: Result<Keys, Error>,
+        settings: &Settings,
+        nesting: Nesting,
+    ) -> Result<Lease, Error> {
+        let outcome = match keys.and_then(|keys| self.call(keys, settings)) {
+            Ok(call) => self.take(call, settings.when_unavailable, nesting).await,
+            Err(error) => Err(error),
+        };
+        self.count(&outcome);
+        outcome
+    }
+
+    /// Ends everything; see [`Client::shutdown`](crate::Client::shutdown).
+    pub(crate) async fn shut_down(&self) {
+        self.keeper.shut_down().await;
+        self.fallbacks.shut_down().await;
+    }
+
+    fn count(&self, outcome: &Result<Lease, Error>) {
+        let counters = &self.keeper.counters;
+        match outcome {
+            Ok(_) => counters.granted.up(),
+            Err(Error::Busy { .. }) => counters.busy.up(),
+            Err(Error::Done { .. }) => counters.done.up(),
+            Err(_) => counters.unavailable.up(),
+        }
+    }
+
+    /// The call, with everything in bounds, of a client that takes calls.
+    fn call(&self, keys: Keys, settings: &Settings) -> Result<Call, Error> {
+        let permits = settings.permits;
+        let several = keys.are_several();
+        let names = Names::new(&self.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
+        let terms = settings.terms(self.ttl).and_then(|terms| {
+            limits::permits(permits)?;
+            limits::wait(settings.wait)?;
+            if permits > 1 && several {
+                return Err("permits are of one key, and there are several".to_owned());
+            }
+            self.keeper.check_process()?;
+            Ok(terms)
+        });
+        let terms = terms.map_err(|reason| Error::Invalid {
+            key: names.label().to_owned(),
+            reason,
+        })?;
+        self.check_open(names.label())?;
+        let clock = self.keeper.clock_of_caller();
+        Ok(Call {
+            names,
+            terms,
+            waits: !settings.wait.is_zero(),
+            clock,
+            give_up: clock.now() + settings.wait,
+        })
+    }
+
+    async fn take(
+        &self,
+        call: Call,
+        when_unavailable: WhenUnavailable,
+        nesting: Nesting,
+    ) -> Result<Lease, Error> {
+        if self.disabled {
+            self.keeper.counters.unguarded.up();
+        }
+        let plain = when_unavailable == WhenUnavailable::Fail && self.fallbacks.local().is_none();
+        let lease = match self.around() {
+            around if around.is_empty() && plain => asking::take(&self.keeper, call).await?,
+            around => self.take_within(&around, call, when_unavailable, nesting).await?,
+        };
+        // It may have been shut down while the answer was on its way.
+        self.check_open(lease.key())?;
+        Ok(lease)
+    }
+
+    /// The leases of the calls around, as far as they are this client's.
+    fn around(&self) -> Vec<Lease> {
+        if self.disabled {
+            return Vec::new();
+        }
+        let mut around = ambient::all();
+        around.retain(|lease| lease.is_of(&self.keeper) || self.fallbacks.has(lease));
+        around
+    }
+
+    /// The same where there are calls around, or fallbacks.
+    fn take_within<'a>(
+        &'a self,
+        around: &'a [Lease],
+        mut call: Call,
+        when_unavailable: WhenUnavailable,
+        nesting: Nesting,
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let terms = call.terms;
+            let joined = match nesting {
+                Nesting::Joins => self.join(around, &mut call).await,
+                Nesting::Asks => Ok(None),
+            };
+            let lease = match joined {
+                Ok(Some(Joined::All(lease))) => Ok(lease),
+                Ok(Some(Joined::Some(held))) => {
+                    let lease = self.take_missing(call, when_unavailable).await;
+                    lease.map(|lease| held.beside(lease, terms))
+                }
+                Ok(None) => self.take_missing(call, when_unavailable).await,
+                Err(error) => Err(error),
+            };
+            lease.map_err(|error| joining::while_holding(error, around))
+        })
+    }
+
+    /// Takes what no call around holds: from the store, or from what stands in for it.
+    async fn take_missing(
+        &self,
+        call: Call,
+        when_unavailable: WhenUnavailable,
+    ) -> Result<Lease, Error> {
+        let spare = (when_unavailable != WhenUnavailable::Fail).then(|| call.clone());
+        let outcome = self.take_from_store(call).await;
+        match (outcome, spare) {
+            (Err(error @ Error::Unavailable { .. }), Some(call)) if self.may_fall_back(&error) => {
+                self.fall_back(call, when_unavailable, error).await
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn may_fall_back(&self, error: &Error) -> bool {
+        // A store that grants, and too late, is there: somebody else may hold the key by now.
+        let late = matches!(error, Error::Unavailable { source, .. } if source.is_late());
+        !late && !self.keeper.is_closed()
+    }
+
+    fn check_open(&self, key: &str) -> Result<(), Error> {
+        if self.keeper.is_closed() {
+            return Err(Error::Unavailable {
+                key: key.to_owned(),
+                source: StoreError::refused(SHUT_DOWN),
+            });
+        }
+        Ok(())
+    }
+
+    /// This process itself holds the key.
+    fn busy_here(&self, key: &str, remaining: Duration) -> Error {
+        Error::Busy {
+            key: key.to_owned(),
+            holder: self.keeper.origin().shown(),
+            remaining,
+        }
+    }
+}
+
+impl Call {
+    /// The ttl that the store is asked for: a key that is to stay closed for longer does so also
+    /// where its holder dies.
+    fn ttl(&self) -> Duration {
+        self.terms.ttl.max(self.terms.min_hold)
+    }
+
+    /// For how long it may wait yet.
+    fn left(&self) -> Duration {
+        self.give_up.saturating_duration_since(self.clock.now())
+    }
+
+    fn unavailable(&self, source: StoreError) -> Error {
+        Error::Unavailable {
+            key: self.names.label().to_owned(),
+            source,
+        }
+    }
+}
+
+/// A pause, jittered, the next of which is twice as long.
+fn growing(pause: &mut Duration) -> Duration {
+    let now = jittered(*pause);
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+    now
+}

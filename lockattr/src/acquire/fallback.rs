@@ -1,0 +1,247 @@
+//! What a body runs on while the store cannot be asked, where its attribute says that it may.
+//!
+//! A fallback is another keeper with another store in the place of the first. What the one grants and
+//! what the other grants exclude each other within this process: each grant is looked at when it is
+//! known here, so that of two that meet at least one sees the other.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
+use crate::error::Error;
+use crate::hold::Names;
+use crate::keeper::Keeper;
+use crate::lease::Lease;
+use crate::store::memory::{Memory, Refusal};
+use crate::store::nowhere::Nowhere;
+use crate::store::Store;
+
+/// Made when they are first needed.
+#[derive(Default)]
+pub(super) struct Fallbacks {
+    /// `on_unavailable = run`.
+    none: OnceLock<Arc<Keeper>>,
+    /// `on_unavailable = local`.
+    local: OnceLock<Local>,
+}
+
+/// Leases of this process alone.
+pub(super) struct Local {
+    keeper: Arc<Keeper>,
+    memory: Memory,
+}
+
+impl Fallbacks {
+    pub(super) async fn shut_down(&self) {
+        let local = self.local.get().map(|local| &local.keeper);
+        for keeper in self.none.get().into_iter().chain(local) {
+            keeper.shut_down().await;
+        }
+    }
+
+    /// Whether a lease is a local one.
+    pub(super) fn has(&self, lease: &Lease) -> bool {
+        self.local.get().is_some_and(|local| lease.is_of(&local.keeper))
+    }
+
+    /// Local leases, if there ever was one.
+    pub(super) fn local(&self) -> Option<&Local> {
+        self.local.get()
+    }
+}
+
+/// Whether the keys that are asked for are counted among those that are held by now.
+#[derive(Clone, Copy)]
+enum Asked {
+    NotYet,
+    Granted,
+}
+
+/// Why a grant of one store cannot stand beside those of the other.
+struct Conflict {
+    error: Error,
+    /// Whether to wait helps.
+    passes: bool,
+}
+
+impl Context {
+    /// Asks the store. What it grants is not to meet what runs on a local lock since it was away.
+    pub(super) async fn take_from_store(&self, call: Call) -> Result<Lease, Error> {
+        if let Some(local) = self.fallbacks.local() {
+            return self.take_beside_local(local, call).await;
+        }
+        let (waits, give_up) = (call.waits, call.give_up);
+        let lease = asking::take(&self.keeper, call).await?;
+        // The first local lease may have come in between.
+        match self.fallbacks.local() {
+            None => Ok(lease),
+            Some(local) => self.check_beside_local(local, lease, waits, give_up).await,
+        }
+    }
+
+    fn check_beside_local<'a>(
+        &'a self,
+        local: &'a Local,
+        lease: Lease,
+        waits: bool,
+        give_up: Instant,
+    ) -> Rare<'a, Lease> {
+        Box::pin(async move {
+            let call = Call {
+                names: lease.names().clone(),
+                terms: lease.terms(),
+                waits,
+                clock: lease.clock(),
+                give_up,
+            };
+            if self.beside_local(local, &call.names, Asked::Granted).is_none() {
+                return Ok(lease);
+            }
+            // It was counted as this process's own, and is given back like any other.
+            let _ = lease.release().await;
+            self.take_beside_local(local, call).await
+        })
+    }
+
+    fn take_beside_local<'a>(&'a self, local: &'a Local, call: Call) -> Rare<'a, Lease> {
+        Box::pin(take_beside(&self.keeper, call, |names, asked| {
+            self.beside_local(local, names, asked)
+        }))
+    }
+
+    /// `on_unavailable = run` and `local`.
+    pub(super) fn fall_back(
+        &self,
+        mut call: Call,
+        when_unavailable: WhenUnavailable,
+        error: Error,
+    ) -> Rare<'_, Lease> {
+        Box::pin(async move {
+            let lease = match when_unavailable {
+                WhenUnavailable::Fail => return Err(error),
+                WhenUnavailable::Run => asking::take(self.unguarded(), call).await?,
+                WhenUnavailable::Local => {
+                    let local = self.local();
+                    let left = call.left();
+                    call.clock = local.keeper.clock_of_caller();
+                    call.give_up = call.clock.now() + left;
+                    take_beside(&local.keeper, call, |names, asked| {
+                        self.beside_store(local, names, asked)
+                    })
+                    .await?
+                }
+            };
+            self.keeper.counters.unguarded.up();
+            tracing::warn!(%error, "{}", when_unavailable.told());
+            Ok(lease)
+        })
+    }
+
+    fn unguarded(&self) -> &Arc<Keeper> {
+        self.fallbacks
+            .none
+            .get_or_init(|| self.stand_in(Arc::new(Nowhere)))
+    }
+
+    fn local(&self) -> &Local {
+        self.fallbacks.local.get_or_init(|| {
+            // A token of this process alone would be smaller than the store's last.
+            let memory = Memory::without_tokens();
+            Local {
+                keeper: self.stand_in(Arc::new(memory.clone())),
+                memory,
+            }
+        })
+    }
+
+    /// A keeper on the client's thread, with the client's counters, for a store that answers at once.
+    fn stand_in(&self, store: Arc<dyn Store>) -> Arc<Keeper> {
+        let keeper = &self.keeper;
+        let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
+        Keeper::start(&keeper.engine, store, counters, origin, Duration::ZERO)
+    }
+
+    /// What local leases, and what they have left under their keys, say to a lease of the store's.
+    fn beside_local(&self, local: &Local, names: &Names, asked: Asked) -> Option<Conflict> {
+        let refusals = local.memory.refusals(names.wanted().0);
+        let done = |refusal: &Refusal| match refusal {
+            Refusal::Done(since) => Some(*since),
+            Refusal::Held(_) => None,
+        };
+        if let Some(since) = refusals.iter().find_map(done) {
+            let key = names.label().to_owned();
+            return Some(Conflict {
+                error: Error::Done { key, since },
+                passes: false,
+            });
+        }
+        let ours = self.keeper.holding(names.locks()).len();
+        let remaining = refusals.iter().filter_map(|refusal| match refusal {
+            Refusal::Held(remaining) => Some(*remaining),
+            Refusal::Done(_) => None,
+        });
+        self.conflict(names, asked, ours, remaining.collect())
+    }
+
+    /// What leases that the store has granted before it went away say to a local one.
+    fn beside_store(&self, local: &Local, names: &Names, asked: Asked) -> Option<Conflict> {
+        let ours = local.keeper.holding(names.locks()).len();
+        let theirs = self.keeper.holding(names.locks());
+        let remaining = theirs.iter().map(|hold| {
+            let now = hold.clock.now();
+            hold.end().saturating_duration_since(now)
+        });
+        self.conflict(names, asked, ours, remaining.collect())
+    }
+
+    /// Whether `ours`, of the one store, and others, of the other, are more than may be at a time.
+    fn conflict(
+        &self,
+        names: &Names,
+        asked: Asked,
+        ours: usize,
+        others: Vec<Duration>,
+    ) -> Option<Conflict> {
+        let permits = usize::try_from(names.permits()).unwrap_or(usize::MAX);
+        let ours = match asked {
+            Asked::Granted => ours,
+            Asked::NotYet => ours + 1,
+        };
+        let first = others.iter().min()?;
+        (ours + others.len() > permits).then(|| Conflict {
+            error: self.busy_here(names.label(), *first),
+            passes: true,
+        })
+    }
+}
+
+/// Takes what nothing of the other store speaks against: looked at before it is asked for, to spare
+/// that, and after it was granted, which is what counts.
+async fn take_beside(
+    keeper: &Arc<Keeper>,
+    call: Call,
+    conflict: impl Fn(&Names, Asked) -> Option<Conflict>,
+) -> Result<Lease, Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let found = match conflict(&call.names, Asked::NotYet) {
+            Some(found) => found,
+            None => {
+                let lease = asking::take(keeper, call.clone()).await?;
+                match conflict(&call.names, Asked::Granted) {
+                    None => return Ok(lease),
+                    Some(found) => {
+                        let _ = lease.release().await;
+                        found
+                    }
+                }
+            }
+        };
+        let now = call.clock.now();
+        if !found.passes || now >= call.give_up {
+            return Err(found.error);
+        }
+        let next = call.give_up.min(now + growing(&mut pause));
+        call.clock.sleep_until(&keeper.engine, next).await;
+    }
+}

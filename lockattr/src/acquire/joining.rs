@@ -1,0 +1,110 @@
+//! Calls within calls: a call that needs keys which the calls around it hold joins them, instead of
+//! waiting for itself. Side by side under one call, such calls take turns.
+
+use std::fmt::Write;
+
+use tokio::sync::OwnedMutexGuard;
+
+use super::{Call, Context};
+use crate::engine::Elapsed;
+use crate::error::Error;
+use crate::hold::Terms;
+use crate::lease::{Joint, Lease};
+
+/// What a call has of the calls around it.
+pub(super) enum Joined {
+    /// All that it needs.
+    All(Lease),
+    /// Some; the rest is to be had elsewhere.
+    Some(HeldAround),
+}
+
+/// Keys that are held around a call.
+pub(super) struct HeldAround {
+    joints: Vec<Joint>,
+    places: Vec<OwnedMutexGuard<()>>,
+}
+
+impl HeldAround {
+    /// The lease of a call that holds these keys beside the lease's own.
+    pub(super) fn beside(self, lease: Lease, terms: Terms) -> Lease {
+        lease.joined(terms, self.joints, self.places)
+    }
+}
+
+impl Context {
+    /// Joins the calls around, and leaves in the call what they do not hold.
+    pub(super) async fn join(
+        &self,
+        around: &[Lease],
+        call: &mut Call,
+    ) -> Result<Option<Joined>, Error> {
+        let permits = call.names.permits();
+        let mut to_join: Vec<(&Lease, Vec<&String>)> = Vec::new();
+        let mut missing = Vec::new();
+        for lock in call.names.locks() {
+            let covers = |lease: &&Lease| lease.covers(lock, permits);
+            let Some(lease) = around.iter().rev().find(covers) else {
+                missing.push(lock.clone());
+                continue;
+            };
+            let known = to_join.iter_mut().find(|(known, _)| known.is_same_grant(lease));
+            match known {
+                Some((_, locks)) => locks.push(lock),
+                None => to_join.push((lease, vec![lock])),
+            }
+        }
+        let Some((first, _)) = to_join.first() else {
+            return Ok(None);
+        };
+        let first = first.share();
+        // All in one order: two that want the same of them do not wait for each other.
+        to_join.sort_by_key(|(lease, _)| lease.grant_address());
+        let (mut joints, mut places) = (Vec::new(), Vec::new());
+        for (lease, locks) in to_join {
+            places.push(self.place_under(lease, call).await?);
+            joints.push(lease.joint(locks));
+        }
+        if let Some(since) = joints.iter().find_map(Joint::done_since)
+            && call.terms.once.is_some()
+        {
+            let key = call.names.label().to_owned();
+            return Err(Error::Done { key, since });
+        }
+        if missing.is_empty() {
+            return Ok(Some(Joined::All(first.joined(call.terms, joints, places))));
+        }
+        call.names = call.names.only(|lock| missing.contains(lock));
+        Ok(Some(Joined::Some(HeldAround { joints, places })))
+    }
+
+    async fn place_under(
+        &self,
+        lease: &Lease,
+        call: &Call,
+    ) -> Result<OwnedMutexGuard<()>, Error> {
+        let engine = &self.keeper.engine;
+        let place = call.clock.until(engine, call.give_up, lease.place_under());
+        place
+            .await
+            .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))
+    }
+}
+
+/// Says in a busy error what its call holds itself.
+pub(super) fn while_holding(mut error: Error, around: &[Lease]) -> Error {
+    if let Error::Busy { key, holder, .. } = &mut error {
+        let mut held: Vec<_> = around
+            .iter()
+            .map(Lease::key)
+            .filter(|held| held != key)
+            .collect();
+        held.dedup();
+        if !held.is_empty() {
+            let held = held.join("`, `");
+            // Writing to a string does not fail.
+            let _ = write!(holder, " (waited for while holding `{held}`)");
+        }
+    }
+    error
+}
