@@ -1,13 +1,13 @@
 //! `extend` that is broken off, refused or goes unanswered: the lease goes on being renewed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{nap, pair, polled};
+use crate::support::{LOOK, SLACK, client, nap, pair, polled};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(3);
@@ -138,4 +138,57 @@ async fn an_extend_after_one_that_was_dropped_holds() {
     wait::until("it is renewed no more", || lease.remaining() < LONGER).await;
     lease.release().await.unwrap();
     assert_eq!(server.size(), 0);
+}
+
+/// A ttl that is shorter than what is left of `min_hold` opens the lock no sooner, however the lease
+/// ends.
+#[tokio::test]
+async fn an_extend_to_less_than_the_rest_of_min_hold_keeps_the_lock_closed() {
+    const MIN_HOLD: Duration = Duration::from_secs(3);
+    #[derive(Clone, Copy, Debug)]
+    enum End {
+        RunsOut,
+        Released,
+        Dropped,
+    }
+    async fn is_closed(end: End, renew: bool) {
+        let (server, locks) = pair().await;
+        let other = client(&server).await;
+        let request = locks.lock("sync:42").ttl(5 * SECOND).min_hold(MIN_HOLD);
+        let begun = Instant::now();
+        let lease = request.renew(renew).acquire().await.unwrap();
+        lease.extend(SECOND / 2).await.unwrap();
+        let mut kept = None;
+        match end {
+            End::RunsOut => kept = Some(lease),
+            End::Released => lease.release().await.unwrap(),
+            End::Dropped => drop(lease),
+        }
+        let request = other.lock("sync:42").wait(20 * SECOND);
+        let next = request.acquire().await.unwrap();
+        let closed = begun.elapsed();
+        println!("{end:?}, renew = {renew}: {closed:?}");
+        assert!(closed >= MIN_HOLD - SECOND / 20, "{end:?}: {closed:?}");
+        assert!(closed < MIN_HOLD + LOOK + SLACK, "{end:?}: {closed:?}");
+        next.release().await.unwrap();
+        drop(kept);
+    }
+    tokio::join!(
+        is_closed(End::RunsOut, false),
+        is_closed(End::Released, false),
+        is_closed(End::Released, true),
+        is_closed(End::Dropped, true),
+    );
+}
+
+/// The process dies with the lease: nothing but the lock's own expiry keeps it closed.
+#[tokio::test]
+async fn a_lock_whose_holder_dies_after_an_extend_stays_closed_for_its_min_hold() {
+    let (server, locks) = pair().await;
+    let request = locks.lock("sync:42").ttl(5 * SECOND).min_hold(4 * SECOND);
+    let lease = request.renew(false).acquire().await.unwrap();
+    lease.extend(SECOND / 2).await.unwrap();
+    let left = server.pttl("lock:sync:42");
+    assert!(left > 3_000, "{left} ms");
+    assert!(lease.remaining() <= SECOND / 2, "{:?}", lease.remaining());
 }

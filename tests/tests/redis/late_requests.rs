@@ -103,7 +103,7 @@ async fn served_before_its_look(
     lease.release().await.unwrap();
     let lease = call.await.unwrap().unwrap();
     lease.release().await.unwrap();
-    let early = Instant::now() + SECOND / 4 < arrives - SECOND * 6 / 5;
+    let early = Instant::now() + SECOND * 29 / 20 < arrives;
     assert!(early, "too slow to show anything");
     (proxy, far, arrives)
 }
@@ -229,7 +229,7 @@ async fn free_soon_after_a_long_stand(ttl: Duration, request: impl Fn(&Client) -
     let took = thawed.elapsed();
     lease.release().await.unwrap();
     println!("{ttl:?}: {took:?}");
-    assert!(took < CLEARED.min(ttl - ttl / 10), "{ttl:?}: {took:?}");
+    assert!(took < CLEARED.min(ttl * 9 / 10), "{ttl:?}: {took:?}");
     nothing_left(&server).await;
 }
 
