@@ -38,6 +38,51 @@ pub(crate) async fn pair() -> (Server, Client) {
     (server, client)
 }
 
+/// How soon after a store works again nothing is left of calls that have ended: 500 ms, and room for
+/// a machine with other work.
+pub(crate) const CLEARED: Duration = Duration::from_millis(1500);
+
+/// Waits until no lock, slot or wait queue is left. Token counters outlive their leases on purpose.
+pub(crate) async fn nothing_left(server: &Server) {
+    let start = Instant::now();
+    loop {
+        let mut keys = server.keys();
+        keys.retain(|key| !key.starts_with("lock:token:"));
+        if keys.is_empty() {
+            return;
+        }
+        let left: Vec<_> = keys.iter().map(|key| (key, server.pttl(key))).collect();
+        assert!(start.elapsed() < CLEARED, "left with their ms: {left:?}");
+        nap(5).await;
+    }
+}
+
+/// A client that goes on listening: it waits for a lock of its own that is held all the while.
+pub(crate) struct Listening {
+    held: Lease,
+    waiter: JoinHandle<Result<Lease, Error>>,
+}
+
+impl Listening {
+    pub(crate) async fn of(server: &Server, locks: &Client, holder: &Client) -> Self {
+        let held = holder.lock("listening").acquire().await.unwrap();
+        let waiter = locks.lock("listening").wait(Duration::from_secs(60));
+        let waiter = tokio::spawn(waiter.acquire());
+        let is_queued = || server.waiters("lock:listening") == 1;
+        wait::until("it is queued", is_queued).await;
+        wait::until("it listens", || server.subscribers() >= 1).await;
+        nap(100).await;
+        Self { held, waiter }
+    }
+
+    pub(crate) async fn end(self, server: &Server) {
+        self.waiter.abort();
+        let is_gone = || server.waiters("lock:listening") == 0;
+        wait::until("it has left", is_gone).await;
+        self.held.release().await.unwrap();
+    }
+}
+
 /// The function that most stories are about. Its body is whatever `body` does.
 #[distributed_lock(key = "sync:<user_id>", ttl = "2s", on_busy = skip, client = locks)]
 pub(crate) async fn job<F: Future<Output: Send>>(
