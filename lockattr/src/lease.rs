@@ -156,9 +156,9 @@ impl Lease {
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         let hold = self.hold();
-        let first = hold.keys().first().map_or("", String::as_str);
+        let (keys, locks) = (hold.keys(), hold.names.locks());
         let store = &self.grant.keeper.store;
-        match store.token(first, hold.names.locks(), &hold.owner()).await {
+        match store.token(keys, locks, &hold.owner()).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);

@@ -3,8 +3,9 @@
 -- ARGV: owner; how many locks, 1 if that is not told, and the index of the first among those that
 -- were asked for, 0; and 'closed' or 'done' with its ms where that is to be left, or 'gone' with the
 -- entry of one that waits no more.
--- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's; of one that
--- waits no more, 1 where it held any or stood in a queue.
+-- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's, or the first
+-- error, which keeps no other lock from being given back; of one that waits no more, 1 where it held
+-- any or stood in a queue.
 if ours then
   if not pass(KEYS[1], 0, KEYS[2]) then
     redis.call('DEL', KEYS[1])
@@ -14,18 +15,21 @@ end
 local count, index, what = tonumber(ARGV[2] or 1), tonumber(ARGV[3] or 0), ARGV[4]
 -- Slots share a queue; each of several locks has its own, and is the only slot that it has.
 local slots = not KEYS[count + 2]
-local answer, found = 1, false
-for i = 1, count do
+local stood = false
+
+-- Ends the hold of one lock. Answers what was found there.
+local function give_back(i)
   local lock, queue = KEYS[i], KEYS[count + i] or KEYS[count + 1]
-  if what == 'gone' and leave(lock, queue, ARGV[5]) then
-    found = true
+  if what == 'gone' and (i == 1 or not slots) and leave(lock, queue, ARGV[5]) then
+    stood = true
   end
-  local held = redis.pcall('GET', lock)
-  if held ~= ARGV[1] then
-    answer = held and 2 or 0
-  elseif what == 'closed' then
+  local found = find(lock, ARGV[1])
+  if found ~= 1 then
+    return found
+  end
+  if what == 'closed' then
     -- The same place, but an id that no lease has: nothing can renew or release it.
-    local closed = string.rep('0', 32) .. string.sub(held, 33)
+    local closed = string.rep('0', 32) .. string.sub(ARGV[1], 33)
     redis.call('SET', lock, closed, 'PX', ARGV[5])
   elseif what == 'done' then
     local time = redis.call('TIME')
@@ -39,13 +43,27 @@ for i = 1, count do
       entry = first(queue)
     end
   else
-    found = true
+    stood = true
     if not pass(lock, slots and index + i - 1 or 0, queue) then
       redis.call('DEL', lock)
     end
   end
+  return 1
 end
-if what == 'gone' and found then
+
+local answer, failed = 1, nil
+for i = 1, count do
+  local _, found = pcall(give_back, i)
+  if type(found) ~= 'number' then
+    failed = failed or (type(found) == 'table' and found or {err = tostring(found)})
+  elseif found ~= 1 then
+    answer = found
+  end
+end
+if failed then
+  return failed
+end
+if what == 'gone' and stood then
   return 1
 end
 return answer
