@@ -154,7 +154,10 @@ impl Context {
         let plain = when_unavailable == WhenUnavailable::Fail && self.fallbacks.local().is_none();
         let lease = match self.around() {
             around if around.is_empty() && plain => asking::take(&self.keeper, call).await?,
-            around => self.take_within(&around, call, when_unavailable, nesting).await?,
+            around => {
+                self.take_within(&around, call, when_unavailable, nesting)
+                    .await?
+            }
         };
         // It may have been shut down while the answer was on its way.
         self.check_open(lease.key())?;

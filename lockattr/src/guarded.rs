@@ -7,9 +7,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
+use crate::acquire::{Nesting, Settings};
 use crate::ambient::Under;
 use crate::answer::{End, Verdict};
-use crate::acquire::{Nesting, Settings};
 use crate::client::Client;
 use crate::error::{Error, LossCause};
 use crate::key::{KeyError, Keys};

@@ -550,7 +550,10 @@ impl Hold {
     pub(crate) fn done_for(&self) -> Option<Duration> {
         let aside = self.aside();
         let marks = &aside.more.as_ref()?.marks;
-        let until = marks.iter().filter_map(|mark| Some(mark.done?.until)).max()?;
+        let until = marks
+            .iter()
+            .filter_map(|mark| Some(mark.done?.until))
+            .max()?;
         Some(until.saturating_duration_since(self.clock.now()))
     }
 
@@ -646,9 +649,9 @@ impl Hold {
         let Shortened { before, now } = shortened;
         if now < before {
             // Not where a confirmed ttl has come in between.
-            let _ = self
-                .deadline
-                .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
+            let _ =
+                self.deadline
+                    .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 

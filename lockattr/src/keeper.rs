@@ -16,7 +16,7 @@ use crate::hold::{Common, Grant, Hold, LineId, Names, Rescue};
 use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
 use crate::stats::Counters;
-use crate::store::{Found, Renewal, Store};
+use crate::store::{Found, Renewal, Renewed, Store};
 
 mod agenda;
 mod in_flight;
@@ -204,7 +204,7 @@ impl Keeper {
         let owner = hold.owner();
         let renewals: Vec<_> = renewals(hold, &owner, asked).collect();
         let answer = self.store.renew(&renewals, patience(hold)).await;
-        let outcome = match answer.map(|found| worst(&found)) {
+        let outcome = match answer.and_then(|found| worst(&found)) {
             Ok(Found::Ours) => {
                 hold.set_ttl(ttl);
                 hold.runs_from(sent, asked);
@@ -246,26 +246,31 @@ impl Keeper {
             .min()
             .unwrap_or_default();
         let answer = self.store.renew(&renewals, patience).await;
-        self.tell_outage(answer.as_ref().err(), batch.len());
+        let failed = |found: &Renewed| found.iter().find_map(|one| one.clone().err());
+        let error = match &answer {
+            Ok(found) => failed(found),
+            Err(error) => Some(error.clone()),
+        };
+        self.tell_outage(error.as_ref(), batch.len());
         let mut answers = answer.as_deref().unwrap_or_default();
         for ((slot, hold), (_, ttl, sent)) in batch.iter().zip(terms) {
             let (own, rest) = answers.split_at(hold.keys().len().min(answers.len()));
             answers = rest;
-            if answer.is_err() {
-                self.counters.renewal_failed.up();
-                let again = hold.clock.now() + retry_pause(hold.ttl());
-                self.agenda.renewed(*slot, again.min(hold.end()));
-                continue;
-            }
-            match worst(own) {
-                Found::Ours => {
+            let found = answer.as_ref().map_err(StoreError::clone);
+            match found.and_then(|_| worst(own)) {
+                Ok(Found::Ours) => {
                     self.counters.renewed.up();
                     hold.runs_from(sent, ttl);
                     warn_of_age(hold, ttl);
                     self.agenda.renewed(*slot, next_look(hold));
                 }
-                Found::Nothing => self.end(*slot, hold, LossCause::Deleted),
-                Found::Another => self.end(*slot, hold, LossCause::Taken),
+                Ok(Found::Nothing) => self.end(*slot, hold, LossCause::Deleted),
+                Ok(Found::Another) => self.end(*slot, hold, LossCause::Taken),
+                Err(_) => {
+                    self.counters.renewal_failed.up();
+                    let again = hold.clock.now() + retry_pause(hold.ttl());
+                    self.agenda.renewed(*slot, again.min(hold.end()));
+                }
             }
         }
     }
@@ -399,13 +404,16 @@ fn renewals<'a>(
         .map(move |name| Renewal { name, owner, ttl })
 }
 
-/// A lease of several keys is as good as the worst of them.
-fn worst(found: &[Found]) -> Found {
-    let bad = |found: &&Found| **found != Found::Ours;
-    match found {
-        [] => Found::Nothing,
-        found => found.iter().find(bad).copied().unwrap_or(Found::Ours),
-    }
+/// A lease of several keys is as good as the worst of them: lost with one that is lost, and not
+/// renewed unless all of them are.
+fn worst(found: &[Result<Found, StoreError>]) -> Result<Found, StoreError> {
+    let is_lost = |one: &&Result<Found, _>| matches!(one, Ok(Found::Nothing | Found::Another));
+    let lost = found.iter().find(is_lost);
+    let failed = || found.iter().find(|one| one.is_err());
+    lost.or_else(failed)
+        .or(found.first())
+        .cloned()
+        .unwrap_or(Ok(Found::Nothing))
 }
 
 /// The right to renew one lease, given up also by a future that is dropped.
@@ -453,7 +461,10 @@ async fn watch(agenda: Arc<Agenda>, keeper: Weak<Keeper>) {
 async fn watch_in_callers_time(keeper: Weak<Keeper>, slot: Slot, hold: Arc<Hold>) {
     let mut not_before = hold.granted;
     loop {
-        if hold.ended_before(|| next_look(&hold).max(not_before).min(hold.end())).await {
+        if hold
+            .ended_before(|| next_look(&hold).max(not_before).min(hold.end()))
+            .await
+        {
             return;
         }
         let Some(keeper) = keeper.upgrade() else {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::error::{Error, LossCause};
 use crate::clock::Clock;
+use crate::error::{Error, LossCause};
 use crate::hold::{BEGUN, DONE, Hold, KEPT, Names, Rescue, TRIED, Terms};
 use crate::keeper::{Keeper, PendingRelease, Slot};
 use crate::limits;
@@ -168,10 +168,10 @@ impl Lease {
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         let hold = self.hold();
-        let first = hold.keys().first().map_or("", String::as_str);
-        let keeper = &self.grant.keeper;
         self.check_process()?;
-        match keeper.store.token(first, hold.names.locks(), &hold.owner()).await {
+        let (keys, locks) = (hold.keys(), hold.names.locks());
+        let store = &self.grant.keeper.store;
+        match store.token(keys, locks, &hold.owner()).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -395,7 +395,10 @@ impl Lease {
         for Joint { hold, locks } in &joints {
             hold.close_for(locks.iter().copied(), terms.min_hold);
         }
-        if !joints.iter().any(|joint| Arc::ptr_eq(&joint.hold, &self.grant.hold)) {
+        if !joints
+            .iter()
+            .any(|joint| Arc::ptr_eq(&joint.hold, &self.grant.hold))
+        {
             // It was taken for the rest of the call's keys.
             joints.push(Joint {
                 hold: Arc::clone(&self.grant.hold),
@@ -431,7 +434,11 @@ impl Grant {
         }
         hold.returned.store(BEGUN, Ordering::Release);
         let (owner, leave) = (hold.owner(), hold.leaves());
-        let released = self.keeper.store.release(hold.release(&owner, &leave)).await;
+        let released = self
+            .keeper
+            .store
+            .release(hold.release(&owner, &leave))
+            .await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
         self.keeper.left(hold);

@@ -93,11 +93,11 @@ pub mod __private {
     pub use core;
     pub use std;
 
+    pub use crate::acquire::Settings as Options;
     pub use crate::answer::{
         End, busy_error, busy_return, busy_skip, done_error, done_return, done_skip, down_error,
         down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
-    pub use crate::acquire::Settings as Options;
     pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

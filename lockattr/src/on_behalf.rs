@@ -47,7 +47,9 @@ pub(crate) fn poll_within(runtime: &Handle, poll: impl FnOnce() -> Poll<()>) -> 
         Ok(runtime) => Caller::Within(runtime),
         Err(_) => Caller::WithoutRuntime,
     };
-    let before = CALLER.try_with(|known| known.borrow_mut().replace(caller)).ok()?;
+    let before = CALLER
+        .try_with(|known| known.borrow_mut().replace(caller))
+        .ok()?;
     let polled = {
         let _context = runtime.enter();
         guarded(poll)

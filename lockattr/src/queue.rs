@@ -269,7 +269,11 @@ impl WaitQueues {
             waiters.end_asking(number);
             waiters.take_back(hold);
         };
-        self.offer(hold, |waiters| waiters.next_for_lease_of(hold, self.hears_by()), back)
+        self.offer(
+            hold,
+            |waiters| waiters.next_for_lease_of(hold, self.hears_by()),
+            back,
+        )
     }
 
     /// Offers a lease to one after the other of those that are chosen, until one is there to take it;
@@ -345,7 +349,10 @@ impl WaitQueues {
                     drop((idle, gone));
                     return;
                 }
-                (chosen.map(|(tell, number)| (tell, number, waiters.permits())), gone)
+                (
+                    chosen.map(|(tell, number)| (tell, number, waiters.permits())),
+                    gone,
+                )
             };
             drop(gone);
             let Some((tell, number, permits)) = chosen else {

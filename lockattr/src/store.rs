@@ -48,10 +48,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired>;
 
     /// Starts the ttl of each lease anew where its owner still holds it. Never creates a name. The
-    /// answers stand in the order of the leases.
+    /// answers stand in the order of the leases, one each: what keeps one lease from being renewed is
+    /// that one's error, and fails no other. An error of the whole is one of all of them.
     ///
     /// `patience` is how long the answer may take.
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>>;
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed>;
 
     /// Ends the owner's hold of each name that it still holds, and leaves there what is to be left;
     /// where that is nothing, whoever has waited longest may be given the name in the same step.
@@ -59,9 +60,14 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// was dropped may yet take effect: it is asked again then.
     fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found>;
 
-    /// Draws the fencing token of the grant by which `owner` holds `held`: larger than every token
-    /// before of any of the `locks`.
-    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token>;
+    /// Draws the fencing token of the grant by which `owner` holds each name of `held`: larger than
+    /// every token before of any of the `locks`. None is drawn unless all of them are still held.
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        locks: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token>;
 
     /// An ear for news to a request of this owner that waits: its grant, or that it had better ask
     /// again. To be had before the request is made, so that nothing is missed; dropped once nobody
@@ -79,7 +85,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// owner's names are given back once more now, and again and again within that time.
     ///
     /// A store that does not know leaves this as it is.
-    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+    fn settled<'a>(
+        &'a self,
+        owner: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         let _ = owner;
         Box::pin(async { Duration::MAX })
     }
@@ -258,6 +267,9 @@ pub enum Found {
     /// Another owner, or something that is not a lock. It was left as it was.
     Another,
 }
+
+/// What has become of each lease that was to be renewed.
+pub type Renewed = Vec<Result<Found, StoreError>>;
 
 /// The answer to a token's draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -48,17 +48,15 @@ pub(super) fn take(
         let front = match keeper.enter(id, asked.entrant()) {
             Entry::Front(front) => front,
             Entry::Busy(busy) => return Err(caller.busy(&asked.call, busy)),
-            Entry::Behind(place) => {
-                match caller.wait_for_turn(&asked.call, id, place).await? {
-                    Turn::Front(front) => {
-                        front.expect(asked.answered_by());
-                        front
-                    }
-                    Turn::Handed(front, from) => {
-                        return Ok(caller.go_on(&mut asked, front, &from));
-                    }
+            Entry::Behind(place) => match caller.wait_for_turn(&asked.call, id, place).await? {
+                Turn::Front(front) => {
+                    front.expect(asked.answered_by());
+                    front
                 }
-            }
+                Turn::Handed(front, from) => {
+                    return Ok(caller.go_on(&mut asked, front, &from));
+                }
+            },
         };
         asked.id = keeper.origin().new_id();
         asked.owner = keeper.origin().owner(asked.id);
@@ -381,13 +379,12 @@ impl Drop for Asked<'_> {
             return;
         }
         let ttl = self.call.ttl();
-        self.keeper
-            .give_back(PendingRelease::Request(Requested {
-                names: mem::take(&mut self.call.names),
-                owner: mem::take(&mut self.owner),
-                ttl,
-                may_queue: self.may_queue,
-                unanswered: self.in_flight || self.unanswered,
-            }));
+        self.keeper.give_back(PendingRelease::Request(Requested {
+            names: mem::take(&mut self.call.names),
+            owner: mem::take(&mut self.owner),
+            ttl,
+            may_queue: self.may_queue,
+            unanswered: self.in_flight || self.unanswered,
+        }));
     }
 }

@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::hold::Names;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
+use crate::store::Store;
 use crate::store::memory::{Memory, Refusal};
 use crate::store::nowhere::Nowhere;
-use crate::store::Store;
 
 /// Made when they are first needed.
 #[derive(Default)]
@@ -41,7 +41,9 @@ impl Fallbacks {
 
     /// Whether a lease is a local one.
     pub(super) fn has(&self, lease: &Lease) -> bool {
-        self.local.get().is_some_and(|local| lease.is_of(&local.keeper))
+        self.local
+            .get()
+            .is_some_and(|local| lease.is_of(&local.keeper))
     }
 
     /// Local leases, if there ever was one.
@@ -94,7 +96,10 @@ impl Context {
                 clock: lease.clock(),
                 give_up,
             };
-            if self.beside_local(local, &call.names, Asked::Granted).is_none() {
+            if self
+                .beside_local(local, &call.names, Asked::Granted)
+                .is_none()
+            {
                 return Ok(lease);
             }
             // It was counted as this process's own, and is given back like any other.

@@ -48,7 +48,9 @@ impl Context {
                 missing.push(lock.clone());
                 continue;
             };
-            let known = to_join.iter_mut().find(|(known, _)| known.is_same_grant(lease));
+            let known = to_join
+                .iter_mut()
+                .find(|(known, _)| known.is_same_grant(lease));
             match known {
                 Some((_, locks)) => locks.push(lock),
                 None => to_join.push((lease, vec![lock])),
@@ -78,11 +80,7 @@ impl Context {
         Ok(Some(Joined::Some(HeldAround { joints, places })))
     }
 
-    async fn place_under(
-        &self,
-        lease: &Lease,
-        call: &Call,
-    ) -> Result<OwnedMutexGuard<()>, Error> {
+    async fn place_under(&self, lease: &Lease, call: &Call) -> Result<OwnedMutexGuard<()>, Error> {
         let engine = &self.keeper.engine;
         let place = call.clock.until(engine, call.give_up, lease.place_under());
         place

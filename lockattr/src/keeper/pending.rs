@@ -64,7 +64,9 @@ impl PendingRelease {
     /// By when the keys have expired by themselves, and nothing is left to be said under them.
     fn until(&self) -> Instant {
         let left = match self {
-            Self::Lease(hold) => hold.ttl_to_ask(hold.ttl()).max(hold.done_for().unwrap_or_default()),
+            Self::Lease(hold) => hold
+                .ttl_to_ask(hold.ttl())
+                .max(hold.done_for().unwrap_or_default()),
             Self::Request(requested) => requested.ttl,
         };
         Instant::now() + left
@@ -180,7 +182,9 @@ impl Keeper {
         // An earlier request that was not answered may have done it.
         let mut maybe_done = returned != KEPT;
         let until = Instant::now() + hold.ttl_to_ask(hold.ttl());
-        let until = hold.done_for().map_or(until, |left| until.max(Instant::now() + left));
+        let until = hold
+            .done_for()
+            .map_or(until, |left| until.max(Instant::now() + left));
         let is_done = hold.done_for().is_some() && hold.loss().is_none();
         let owner = hold.owner();
         let mut pause = FIRST_PAUSE;
@@ -219,7 +223,10 @@ impl Keeper {
             }
             if !self.pause_before_next(until, &mut pause).await {
                 if is_done {
-                    self.tell_mark_lost(hold, "the store could not be asked for as long as it would have meant something");
+                    self.tell_mark_lost(
+                        hold,
+                        "the store could not be asked for as long as it would have meant something",
+                    );
                 }
                 return;
             }
@@ -254,7 +261,8 @@ impl Keeper {
     fn tell_mark_lost(&self, hold: &Hold, why: &'static str) {
         self.counters.marks_lost.up();
         tracing::error!(
-            key = hold.names.label(), why,
+            key = hold.names.label(),
+            why,
             "work is done whose mark could not be written: it may run again before its `once` is over"
         );
     }

@@ -80,7 +80,11 @@ impl Front {
                 waiters.granted_by_store(granted == Granted::AmongOthers);
             }
             let (refused, busy) = waiters.refuse_impatient();
-            (ended, refused, busy.unwrap_or_else(|| Busy::here(hold.end())))
+            (
+                ended,
+                refused,
+                busy.unwrap_or_else(|| Busy::here(hold.end())),
+            )
         };
         drop(ended);
         for tell in refused {

@@ -46,7 +46,10 @@ impl Random {
         }
         Entrant {
             waits: !self.one_in(4),
-            takes: all.takes.filter(|_| !self.one_in(3)).map(|_| TTLS[self.below(2)]),
+            takes: all
+                .takes
+                .filter(|_| !self.one_in(3))
+                .map(|_| TTLS[self.below(2)]),
             ..all
         }
     }

@@ -115,7 +115,10 @@ impl Waiters {
             return Some(Busy::here(until));
         }
         let known = self.fronts.iter().filter_map(|front| front.known.as_ref());
-        known.filter(|busy| now < busy.until).min_by_key(|busy| busy.until).cloned()
+        known
+            .filter(|busy| now < busy.until)
+            .min_by_key(|busy| busy.until)
+            .cloned()
     }
 
     /// Whether all fronts have been answered, and wait: the next answer may take long.
@@ -214,7 +217,9 @@ impl Waiters {
     fn take_impatient(&mut self) -> Vec<Teller> {
         let impatient = self.waiting.iter().filter(|(_, waiter)| waiter.impatient);
         let impatient: Vec<_> = impatient.map(|(number, _)| *number).collect();
-        let taken = impatient.into_iter().filter_map(|number| self.leave(number));
+        let taken = impatient
+            .into_iter()
+            .filter_map(|number| self.leave(number));
         taken.collect()
     }
 

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{
-    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Want, Woken,
+    Acquired, Ear, Found, Leave, Release, Renewal, Renewed, Reply, Request, Store, Token, Want,
+    Woken,
 };
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -399,7 +400,7 @@ impl Store for Memory {
         self.step(move |locks| locks.acquire(request))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], _: Duration) -> Reply<'a, Vec<Found>> {
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], _: Duration) -> Reply<'a, Renewed> {
         self.step(move |locks| {
             let renew = |lease: &Renewal<'_>| {
                 let found = locks.find(lease.name, lease.owner);
@@ -408,7 +409,7 @@ impl Store for Memory {
                 {
                     held.until = after(lease.ttl);
                 }
-                found
+                Ok(found)
             };
             leases.iter().map(renew).collect()
         })
@@ -443,21 +444,24 @@ impl Store for Memory {
         })
     }
 
-    fn token<'a>(&'a self, held: &'a str, _: &'a [String], owner: &'a str) -> Reply<'a, Token> {
-        Box::pin(async move {
-            if self.locks().without_tokens {
-                return Err(StoreError::refused(
-                    "the lock is one of this process alone, and has no token: it could be smaller \
-                     than the store's last",
-                ));
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        _: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token> {
+        if self.locks().without_tokens {
+            let refusal = "the lock is one of this process alone, and has no token: it could be \
+                           smaller than the store's last";
+            return Box::pin(async move { Err(StoreError::refused(refusal)) });
+        }
+        self.step(move |locks| {
+            let mut found = held.iter().map(|name| locks.find(name, owner));
+            if let Some(found) = found.find(|found| *found != Found::Ours) {
+                return Token::NotHeld(found);
             }
-            self.step(move |locks| match locks.find(held, owner) {
-            Found::Ours => {
-                locks.last_token = micros_since_epoch().max(locks.last_token + 1);
-                Token::Drawn(locks.last_token)
-            }
-            found => Token::NotHeld(found),
-        }).await
+            locks.last_token = micros_since_epoch().max(locks.last_token + 1);
+            Token::Drawn(locks.last_token)
         })
     }
 

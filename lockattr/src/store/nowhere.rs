@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Acquired, Found, Release, Renewal, Reply, Request, Store, Token};
+use super::{Acquired, Found, Release, Renewal, Renewed, Reply, Request, Store, Token};
 use crate::error::StoreError;
 
 /// Grants everything to everybody.
@@ -20,15 +20,15 @@ impl Store for Nowhere {
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], _: Duration) -> Reply<'a, Vec<Found>> {
-        Box::pin(async { Ok(vec![Found::Ours; leases.len()]) })
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], _: Duration) -> Reply<'a, Renewed> {
+        Box::pin(async { Ok(leases.iter().map(|_| Ok(Found::Ours)).collect()) })
     }
 
     fn release<'a>(&'a self, _: Release<'a>) -> Reply<'a, Found> {
         Box::pin(async { Ok(Found::Ours) })
     }
 
-    fn token<'a>(&'a self, _: &'a str, _: &'a [String], _: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(&'a self, _: &'a [String], _: &'a [String], _: &'a str) -> Reply<'a, Token> {
         Box::pin(async {
             Err(StoreError::refused(
                 "the body runs without a lock, and there is no token without one",

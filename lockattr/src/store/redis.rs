@@ -5,14 +5,16 @@
 //! instance; every other step is a script that compares the owner inside the server.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::{
-    Acquired, Ear, Found, Leave, Release, Renewal, Reply, Request, Store, Token, Try, Want,
+    Acquired, Ear, Found, Leave, Release, Renewal, Renewed, Reply, Request, Store, Token, Try, Want,
 };
 use crate::engine::Engine;
 use crate::error::StoreError;
@@ -29,11 +31,11 @@ mod subscription;
 mod target;
 mod unanswered;
 
-use fault::Fault;
+use fault::{Fault, Otherwise};
 use line::Server;
 use link::{Answer, Link, Watchdog};
 use pulse::Wait;
-use reply::{Verdict, found, index, number, verdict};
+use reply::{Verdict, each, found, index, number, verdict};
 use script::{Form, Lua, Queue};
 use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::target;
@@ -86,6 +88,7 @@ impl Redis {
         let calls = Link::new(&server, settings.reply_timeout);
         let step_timeout = settings.connect_timeout + settings.reply_timeout;
         let release = Arc::new(Lua::new(concat!(
+            include_str!("redis/find.lua"),
             include_str!("redis/free.lua"),
             include_str!("redis/queue.lua"),
             include_str!("redis/release.lua")
@@ -107,9 +110,15 @@ impl Redis {
                     include_str!("redis/queue.lua"),
                     include_str!("redis/contend.lua")
                 )),
-                renew: Lua::new(include_str!("redis/renew.lua")),
+                renew: Lua::new(concat!(
+                    include_str!("redis/find.lua"),
+                    include_str!("redis/renew.lua")
+                )),
                 release,
-                token: Lua::new(include_str!("redis/token.lua")),
+                token: Lua::new(concat!(
+                    include_str!("redis/find.lua"),
+                    include_str!("redis/token.lua")
+                )),
             },
         }
     }
@@ -149,7 +158,8 @@ impl Redis {
                 owner,
                 ttl: TTL,
             };
-            self.renew(&[lease], self.reply_timeout).await?;
+            let mut renewed = self.renew(&[lease], self.reply_timeout).await?;
+            renewed.pop().transpose()?;
             // A release goes on where this is refused, so it would not show.
             let mut pop = redis::cmd("ZPOPMIN");
             pop.arg(self.queue(name));
@@ -161,7 +171,7 @@ impl Redis {
                 may.map_err(|fault| fault.error)?;
             }
             self.prove_channel().await;
-            self.token(name, &names, owner).await
+            self.token(&names, &names, owner).await
         };
         let proved = steps.await;
         let release = Release {
@@ -229,7 +239,9 @@ impl Redis {
                 .await;
         let call = |form: Form<'_>| self.contend_call(form, &request);
         let contend = &self.scripts.contend;
-        let (answer, sent) = contend.run_for(request.owner, &self.calls, call, step).await?;
+        let (answer, sent) = contend
+            .run_for(request.owner, &self.calls, call, step)
+            .await?;
         let Verdict {
             mut acquired,
             server,
@@ -307,6 +319,60 @@ impl Redis {
             answer => answer,
         };
         answer.map_err(|fault| fault.error)
+    }
+
+    /// Renews together what may be; a key for which all were refused is found by halves.
+    fn renew_each<'a>(
+        &'a self,
+        leases: &'a [Renewal<'a>],
+        patience: Duration,
+    ) -> Pin<Box<dyn Future<Output = Renewed> + Send + 'a>> {
+        Box::pin(async move {
+            match self.renew_together(leases, patience).await {
+                Ok(each) => {
+                    if each
+                        .iter()
+                        .any(|one| one.as_ref().is_err_and(Fault::is_transient))
+                    {
+                        self.watchdog.give_up_any();
+                    }
+                    each.into_iter()
+                        .map(|one| one.map_err(|fault| fault.error))
+                        .collect()
+                }
+                Err(fault) if fault.otherwise == Some(Otherwise::Apart) && leases.len() > 1 => {
+                    let (left, right) = leases.split_at(leases.len() / 2);
+                    let left = self.renew_each(left, patience);
+                    let (mut left, right) = both(left, self.renew_each(right, patience)).await;
+                    left.extend(right);
+                    left
+                }
+                Err(fault) => leases.iter().map(|_| Err(fault.error.clone())).collect(),
+            }
+        })
+    }
+
+    async fn renew_together(
+        &self,
+        leases: &[Renewal<'_>],
+        patience: Duration,
+    ) -> Result<Vec<Result<Found, Fault>>, Fault> {
+        let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+        let call = |form: Form<'_>| {
+            let mut command = form.call(&names, &[]);
+            for lease in leases {
+                command.arg(lease.owner).arg(millis(lease.ttl));
+            }
+            command
+        };
+        let renew = &self.scripts.renew;
+        let (answer, _) = renew
+            .run_by_watchdog(&self.watchdog, call, patience)
+            .await?;
+        each(&answer, leases.len()).ok_or_else(|| {
+            self.watchdog.give_up_any();
+            Fault::nonsense(&answer)
+        })
     }
 
     /// Goes on where a first call has not said what was found.
@@ -426,29 +492,8 @@ impl Store for Redis {
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
-        Box::pin(async move {
-            let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
-            let call = |form: Form<'_>| {
-                let mut command = form.call(&names, &[]);
-                for lease in leases {
-                    command.arg(lease.owner).arg(millis(lease.ttl));
-                }
-                command
-            };
-            let renew = &self.scripts.renew;
-            let renewed = renew.run_by_watchdog(&self.watchdog, call, patience).await;
-            let (answer, _) = renewed.map_err(|fault| fault.error)?;
-            let each = match &answer {
-                Value::Array(each) => each.iter().map(found).collect::<Option<Vec<_>>>(),
-                _ => None,
-            };
-            each.filter(|each| each.len() == leases.len())
-                .ok_or_else(|| {
-                    self.watchdog.give_up_any();
-                    Fault::nonsense(&answer).error
-                })
-        })
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+        Box::pin(async move { Ok(self.renew_each(leases, patience).await) })
     }
 
     fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
@@ -471,15 +516,20 @@ impl Store for Redis {
         })
     }
 
-    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        locks: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token> {
         Box::pin(async move {
             let counters = locks.iter().map(|lock| self.counter(lock));
-            let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
+            let keys: Vec<_> = held.iter().cloned().chain(counters).collect();
             let mut step = self.two_steps();
             let draw = async |step: &mut Wait<'_>| {
                 let call = |form: Form<'_>| {
                     let mut command = form.call(&keys, &[]);
-                    command.arg(owner).arg(millis(COUNTER_TTL));
+                    command.arg(owner).arg(millis(COUNTER_TTL)).arg(held.len());
                     command
                 };
                 self.scripts.token.run(&self.calls, call, step).await
@@ -505,9 +555,34 @@ impl Store for Redis {
         Box::new(self.subscriber.hear(owner))
     }
 
-    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+    fn settled<'a>(
+        &'a self,
+        owner: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.calls.settled(owner))
     }
+}
+
+/// Waits for both, which go on at the same time.
+async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Output) {
+    let (mut first, mut second) = (None, None);
+    poll_fn(|cx| {
+        for (future, output) in [(&mut left, &mut first), (&mut right, &mut second)] {
+            if output.is_none()
+                && let Poll::Ready(done) = Pin::new(future).poll(cx)
+            {
+                *output = Some(done);
+            }
+        }
+        match (first.take(), second.take()) {
+            (Some(left), Some(right)) => Poll::Ready((left, right)),
+            waiting => {
+                (first, second) = waiting;
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 /// Gives back what was passed to a request that nobody waits for any more.

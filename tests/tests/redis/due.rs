@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockattr::store::{Acquired, Found, Release, Renewal, Reply, Request, Store, Token};
+use lockattr::store::{Acquired, Found, Release, Renewal, Renewed, Reply, Request, Store, Token};
 use lockattr::{Client, Memory};
 use tests::seed::Random;
 
@@ -45,7 +45,7 @@ impl Store for Watched {
         self.memory.acquire(request)
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
         self.memory.renew(leases, patience)
     }
 
@@ -58,7 +58,12 @@ impl Store for Watched {
         self.memory.release(release)
     }
 
-    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        locks: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token> {
         self.memory.token(held, locks, owner)
     }
 }

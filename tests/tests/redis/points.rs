@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockattr::store::{Acquired, Ear, Found, Release, Renewal, Reply, Request, Store, Token};
+use lockattr::store::{
+    Acquired, Ear, Found, Release, Renewal, Renewed, Reply, Request, Store, Token,
+};
 use lockattr::{Client, Error, Memory, StoreError, distributed_lock};
 use tests::wait;
 use tokio::sync::Notify;
@@ -120,7 +122,7 @@ impl Store for Breaking {
         Box::pin(self.step(late, self.memory.acquire(request)))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
         Box::pin(self.step(|| {}, self.memory.renew(leases, patience)))
     }
 
@@ -128,7 +130,12 @@ impl Store for Breaking {
         Box::pin(self.step(|| {}, self.memory.release(release)))
     }
 
-    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        locks: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token> {
         Box::pin(self.step(|| {}, self.memory.token(held, locks, owner)))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error};
+use lockattr::{Client, Error, LossCause};
 use tests::server::Server;
 use tests::{log, wait};
 
@@ -290,4 +290,102 @@ async fn a_name_is_seen_in_the_servers_list() {
     job(&locks, 42, async {}).await.unwrap();
     let list: String = server.ask("CLIENT LIST");
     assert!(list.contains("name=billing-jobs"), "{list}");
+}
+
+/// What a user may not read says nothing of who holds it.
+#[tokio::test]
+async fn a_right_that_is_withdrawn_for_a_while_costs_no_lease() {
+    for right in ["get", "pexpire", "evalsha"] {
+        let server = Server::start();
+        let locks = Client::connect(user(&server, &least())).await.unwrap();
+        let ttl = Duration::from_secs(2);
+        let one = locks.lock("sync:42").ttl(ttl).acquire().await.unwrap();
+        let several = locks.lock_all(["a", "b"]).ttl(ttl).acquire().await.unwrap();
+        let slot = locks.lock("geo").permits(3).ttl(ttl).acquire().await;
+        let leases = [one, several, slot.unwrap()];
+        let _: () = server.ask(&format!("ACL SETUSER worker -{right}"));
+        let refused = |told: Result<_, Error>| match told {
+            Err(Error::Unavailable { source, .. }) => source.to_string(),
+            told => panic!("{right}: {told:?}"),
+        };
+        for lease in &leases {
+            refused(lease.extend(ttl).await);
+            if right != "pexpire" {
+                refused(lease.token().await.map(drop));
+            }
+        }
+        wait::until("renewals are refused", || locks.stats().renewal_failed >= 6).await;
+        let _: () = server.ask(&format!("ACL SETUSER worker +{right}"));
+        let renewed = locks.stats().renewed;
+        wait::until("they are renewed", || locks.stats().renewed >= renewed + 6).await;
+        for lease in leases {
+            lease.token().await.unwrap();
+            lease.release().await.unwrap();
+        }
+        assert_eq!(locks.stats().lost, 0, "{right}");
+    }
+}
+
+#[tokio::test]
+async fn a_right_that_stays_withdrawn_costs_a_lease_at_its_deadline() {
+    let server = Server::start();
+    let locks = Client::connect(user(&server, &least())).await.unwrap();
+    let ttl = Duration::from_secs(1);
+    let lease = locks.lock("sync:42").ttl(ttl).acquire().await.unwrap();
+    let _: () = server.ask("ACL SETUSER worker -get");
+    let lost = tokio::time::timeout(3 * ttl, lease.lost()).await.unwrap();
+    let expired = matches!(
+        lost,
+        Error::Lost { cause: LossCause::Expired, held, .. } if held > ttl / 2
+    );
+    assert!(expired, "{lost:?}");
+}
+
+#[tokio::test]
+async fn a_release_that_was_refused_is_tried_again() {
+    let server = Server::start();
+    let locks = Client::connect(user(&server, &least())).await.unwrap();
+    for right in ["get", "del"] {
+        let failed = locks.stats().release_failed;
+        let one = locks.lock("sync:42").acquire().await.unwrap();
+        let several = locks.lock_all(["a", "b"]).acquire().await.unwrap();
+        let _: () = server.ask(&format!("ACL SETUSER worker -{right}"));
+        drop((one, several));
+        wait::until("releases are refused", || {
+            locks.stats().release_failed == failed + 2
+        })
+        .await;
+        let _: () = server.ask(&format!("ACL SETUSER worker +{right}"));
+        wait::until("all is given back", || server.size() == 0).await;
+    }
+    assert_eq!(locks.stats().lost, 0);
+}
+
+#[tokio::test]
+async fn a_key_that_may_not_be_touched_any_more_fails_no_other_lease() {
+    let server = Server::start();
+    let locks = Client::connect(user(&server, &least())).await.unwrap();
+    let take = |key: String| locks.lock(key).ttl(Duration::from_millis(1_500)).acquire();
+    let mut leases = Vec::new();
+    for number in 0..20 {
+        leases.push(take(format!("mine:{number}")).await.unwrap());
+    }
+    let other = take("other".to_owned()).await.unwrap();
+    for number in 20..40 {
+        leases.push(take(format!("mine:{number}")).await.unwrap());
+    }
+    let _: () = server.ask("ACL SETUSER worker resetkeys ~lock:mine:* ~lock:wait:*");
+    let lost = other.lost().await;
+    let expired = matches!(
+        lost,
+        Error::Lost {
+            cause: LossCause::Expired,
+            ..
+        }
+    );
+    assert!(expired, "{lost:?}");
+    for lease in leases {
+        lease.release().await.unwrap();
+    }
+    assert_eq!(locks.stats().lost, 1);
 }

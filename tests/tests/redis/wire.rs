@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use lockattr::{Client, Error};
+use lockattr::{Client, Error, LossCause, Memory};
 use tests::monitor::{Monitor, Seen};
 use tests::server::{Commands, Server};
 use tests::wait;
@@ -160,6 +160,46 @@ async fn a_token_is_drawn_once_and_only_by_those_who_ask() {
         assert!(token > last, "{token} after {last}");
         last = token;
         lease.release().await.unwrap();
+    }
+}
+
+/// Its token would be larger than that of whoever has taken the rest.
+#[tokio::test]
+async fn a_token_is_drawn_only_while_all_keys_are_held() {
+    let (server, locks) = pair().await;
+    let memory = Memory::new();
+    let local = Client::builder().store(memory.clone()).unwrap();
+    for index in 0..3 {
+        let keys = ["a", "b", "c"];
+        let lost = format!("lock:{}", keys[index]);
+        for (locks, take) in [
+            (&locks, false),
+            (&local, false),
+            (&locks, true),
+            (&local, true),
+        ] {
+            let lease = locks.lock_all(keys).acquire().await.unwrap();
+            let _: usize = server.ask(&format!("DEL {lost}"));
+            memory.expire(&lost);
+            if take {
+                let _: () = server.ask(&format!("SET {lost} another PX 60000"));
+                memory.take(&lost, "another", Duration::from_secs(60));
+            }
+            let cause = if take {
+                LossCause::Taken
+            } else {
+                LossCause::Deleted
+            };
+            let told = lease.token().await;
+            assert!(
+                matches!(told, Err(Error::Lost { cause: found, .. }) if found == cause),
+                "{lost} {take}: {told:?}"
+            );
+            drop(lease);
+            let _: usize = server.ask(&format!("DEL {lost}"));
+            memory.expire(&lost);
+            wait::until("the others are back", || server.size() == 0).await;
+        }
     }
 }
 

@@ -24,12 +24,11 @@ local function look(key)
     return 1
   end
   if type(holder) == 'table' then
-    local kind = redis.call('TYPE', key).ok
-    -- Where it is not the kind that kept it from being read, the same error ends this.
-    if kind == 'string' or kind == 'none' then
+    if not string.find(holder.err, 'WRONGTYPE', 1, true) then
+      -- The same error ends this.
       redis.call('GET', key)
     end
-    return -1, 'a ' .. kind
+    return -1, 'a ' .. redis.call('TYPE', key).ok
   end
   if holder == ARGV[1] then
     return 1, 'ours'

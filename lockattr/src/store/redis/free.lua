@@ -2,9 +2,9 @@
 -- since whatever else a script defines costs time each time that it runs.
 local ours
 if not ARGV[2] then
-  local held = redis.pcall('GET', KEYS[1])
-  if held ~= ARGV[1] then
-    return held and 2 or 0
+  local found = find(KEYS[1], ARGV[1])
+  if found ~= 1 then
+    return found
   end
   -- Cheaper than to take the first of a queue that is not there.
   if redis.pcall('PTTL', KEYS[2]) == -2 then

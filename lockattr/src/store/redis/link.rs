@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
@@ -351,7 +351,11 @@ fn silent(patience: Duration) -> Fault {
 
 /// What has come of a command; a connection that is not to be trusted any more is given up.
 fn judge(line: &Line, desk: &Arc<Desk>, answer: Result<Value, Fault>) -> Result<Value, Fault> {
-    let answer = answer.and_then(|value| value.extract_error().map_err(Fault::from));
+    // An error within an answer concerns a part of it alone.
+    let answer = answer.and_then(|value| match value {
+        Value::ServerError(error) => Err(RedisError::from(error).into()),
+        value => Ok(value),
+    });
     if let Err(fault) = &answer
         && fault.replace
     {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use redis::Value;
+use redis::{RedisError, Value};
 
+use super::fault::Fault;
 use crate::store::{Acquired, Found};
 
 pub(super) struct Verdict {
@@ -76,4 +77,17 @@ pub(super) fn found(answer: &Value) -> Option<Found> {
         Value::Int(2) => Some(Found::Another),
         _ => None,
     }
+}
+
+/// What a renewal has found of each lease.
+pub(super) fn each(answer: &Value, leases: usize) -> Option<Vec<Result<Found, Fault>>> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    let part = |part: &Value| match part {
+        Value::ServerError(error) => Some(Err(RedisError::from(error.clone()).into())),
+        part => found(part).map(Ok),
+    };
+    let each: Option<Vec<_>> = parts.iter().map(part).collect();
+    each.filter(|each| each.len() == leases)
 }

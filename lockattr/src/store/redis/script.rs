@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::{Cmd, RedisWrite, Script, ToRedisArgs};
 
+use super::fault::Otherwise;
 use super::link::{Answer, Link, Watchdog};
 use super::pulse::Wait;
 
@@ -61,7 +62,7 @@ impl Lua {
         step: &mut Wait<'_>,
     ) -> Answer {
         let answer = calls.ask_for(owner, make(self.by_hash()), step).await;
-        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+        if is_unknown(&answer) {
             return calls.ask_for(owner, make(self.by_text()), step).await;
         }
         answer
@@ -75,7 +76,7 @@ impl Lua {
         make: impl Fn(Form<'_>) -> Cmd,
         step: &mut Wait<'_>,
     ) -> Answer {
-        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+        if is_unknown(&answer) {
             return calls.ask(make(self.by_text()), step).await;
         }
         answer
@@ -89,11 +90,19 @@ impl Lua {
         patience: Duration,
     ) -> Answer {
         let answer = watchdog.ask(make(self.by_hash()), patience).await;
-        if answer.as_ref().is_err_and(|fault| fault.no_script) {
+        if is_unknown(&answer) {
             return watchdog.ask(make(self.by_text()), patience).await;
         }
         answer
     }
+}
+
+/// Whether the server does not know the script that it was to run.
+fn is_unknown(answer: &Answer) -> bool {
+    let by_text = Some(Otherwise::ByText);
+    answer
+        .as_ref()
+        .is_err_and(|fault| fault.otherwise == by_text)
 }
 
 impl Form<'_> {

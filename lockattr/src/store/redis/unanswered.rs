@@ -47,7 +47,9 @@ impl Unanswered {
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
         self.engine.spawn(async move {
             let answer = sending.await;
-            let answered = answer.as_ref().map_or_else(|fault| !fault.error.is_in_doubt(), |_| true);
+            let answered = answer
+                .as_ref()
+                .map_or_else(|fault| !fault.error.is_in_doubt(), |_| true);
             unanswered.settle(&owner, (!answered).then_some(sent));
         });
     }
