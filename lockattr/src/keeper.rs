@@ -200,14 +200,14 @@ impl Keeper {
         };
         let sent = hold.clock.now();
         let asked = hold.ttl_to_ask(ttl);
-        let shortened = hold.runs_at_most_from(sent, asked);
+        let shortened = hold.runs_at_most_from(sent, ttl);
         let owner = hold.owner();
         let renewals: Vec<_> = renewals(hold, &owner, asked).collect();
         let answer = self.store.renew(&renewals, patience(hold)).await;
         let outcome = match answer.and_then(|found| worst(&found)) {
             Ok(Found::Ours) => {
                 hold.set_ttl(ttl);
-                hold.runs_from(sent, asked);
+                hold.runs_from(sent, ttl);
                 Ok(())
             }
             Ok(Found::Another) => Err(LossCause::Taken),
@@ -233,12 +233,12 @@ impl Keeper {
     async fn renew(self: Arc<Self>, batch: Batch) {
         let terms: Vec<_> = batch
             .iter()
-            .map(|(_, hold)| (hold.owner(), hold.ttl_to_ask(hold.ttl()), hold.clock.now()))
+            .map(|(_, hold)| (hold.owner(), hold.ttl(), hold.clock.now()))
             .collect();
         let renewals: Vec<_> = batch
             .iter()
             .zip(&terms)
-            .flat_map(|((_, hold), (owner, ttl, _))| renewals(hold, owner, *ttl))
+            .flat_map(|((_, hold), (owner, ttl, _))| renewals(hold, owner, hold.ttl_to_ask(*ttl)))
             .collect();
         let patience = batch
             .iter()
@@ -268,7 +268,7 @@ impl Keeper {
                 Ok(Found::Another) => self.end(*slot, hold, LossCause::Taken),
                 Err(_) => {
                     self.counters.renewal_failed.up();
-                    let again = hold.clock.now() + retry_pause(hold.ttl());
+                    let again = hold.clock.now() + retry_pause(ttl);
                     self.agenda.renewed(*slot, again.min(hold.end()));
                 }
             }
@@ -507,10 +507,10 @@ fn next_look(hold: &Hold) -> Instant {
 }
 
 /// How long a renewal may take: a half-dead connection has to be found out while there is time for
-/// another one.
+/// another one, and a server that is far away is to be waited for.
 fn patience(hold: &Hold) -> Duration {
     let left = hold.deadline().saturating_duration_since(hold.clock.now());
-    (left / 3).clamp(Duration::from_millis(20), Duration::from_secs(1))
+    (left / 3).max(Duration::from_millis(20))
 }
 
 fn retry_pause(ttl: Duration) -> Duration {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
 use crate::error::Error;
-use crate::hold::Names;
+use crate::hold::{Hold, Names};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::store::Store;
@@ -188,15 +188,22 @@ impl Context {
         self.conflict(names, asked, ours, remaining.collect())
     }
 
-    /// What leases that the store has granted before it went away say to a local one.
+    /// What leases that the store has granted before it went away say to a local one. Their slots are
+    /// not given to anybody else.
     fn beside_store(&self, local: &Local, names: &Names, asked: Asked) -> Option<Conflict> {
-        let ours = local.keeper.holding(names.locks()).len();
         let theirs = self.keeper.holding(names.locks());
-        let remaining = theirs.iter().map(|hold| {
-            let now = hold.clock.now();
-            hold.end().saturating_duration_since(now)
-        });
-        self.conflict(names, asked, ours, remaining.collect())
+        let left = |hold: &Hold| hold.end().saturating_duration_since(hold.clock.now());
+        if matches!(asked, Asked::NotYet) {
+            let held = theirs.iter().flat_map(|hold| {
+                let keys = hold.keys().iter();
+                keys.map(|key| (key.clone(), hold.owner(), left(hold)))
+            });
+            local.memory.hold_elsewhere(names.wanted().0, held);
+            return None;
+        }
+        let ours = local.keeper.holding(names.locks()).len();
+        let remaining = theirs.iter().map(|hold| left(hold)).collect();
+        self.conflict(names, asked, ours, remaining)
     }
 
     /// Whether `ours`, of the one store, and others, of the other, are more than may be at a time.

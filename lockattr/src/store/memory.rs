@@ -77,6 +77,8 @@ struct Held {
 #[derive(Debug)]
 enum Holder {
     Owner(String),
+    /// A lease of another store, as long as that stands in for this one.
+    Elsewhere(String),
     /// The work is done, since then.
     Done(SystemTime),
 }
@@ -116,12 +118,38 @@ impl Memory {
         let now = now();
         let found = names.iter().filter_map(|name| {
             let held = locks.live(name)?;
-            Some(match held.by {
-                Holder::Owner(_) => Refusal::Held(held.until.saturating_duration_since(now)),
-                Holder::Done(since) => Refusal::Done(since),
-            })
+            match held.by {
+                Holder::Owner(_) => Some(Refusal::Held(held.until.saturating_duration_since(now))),
+                Holder::Done(since) => Some(Refusal::Done(since)),
+                Holder::Elsewhere(_) => None,
+            }
         });
         found.collect()
+    }
+
+    /// Keeps these names from being taken which other stores' leases hold, by their owners and for as
+    /// long as they run, and no others that were kept so before.
+    pub(crate) fn hold_elsewhere(
+        &self,
+        names: &[String],
+        held: impl Iterator<Item = (String, String, Duration)>,
+    ) {
+        self.change(|locks| {
+            for name in names {
+                let is_elsewhere = |held: &&mut Held| matches!(held.by, Holder::Elsewhere(_));
+                if locks.live(name).filter(is_elsewhere).is_some() {
+                    locks.held.remove(name);
+                }
+            }
+            for (name, owner, remaining) in held {
+                if locks.live(&name).is_none() {
+                    let by = Holder::Elsewhere(owner);
+                    let until = after(remaining);
+                    locks.held.insert(name, Held { by, until });
+                }
+            }
+            locks.settle();
+        });
     }
 
     /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would.
@@ -154,7 +182,7 @@ impl Memory {
     #[must_use]
     pub fn holder(&self, name: &str) -> Option<String> {
         match &self.locks().live(name)?.by {
-            Holder::Owner(owner) => Some(owner.clone()),
+            Holder::Owner(owner) | Holder::Elsewhere(owner) => Some(owner.clone()),
             Holder::Done(_) => None,
         }
     }
@@ -206,7 +234,7 @@ impl Locks {
     fn refusal(&mut self, index: usize, name: &str, owner: &str) -> Option<Acquired> {
         let held = self.live(name).filter(|held| !held.is_by(owner))?;
         Some(match &held.by {
-            Holder::Owner(owner) => Acquired::Busy {
+            Holder::Owner(owner) | Holder::Elsewhere(owner) => Acquired::Busy {
                 index,
                 owner: owner.clone(),
                 remaining: held.until - now(),

@@ -13,7 +13,7 @@ use crate::support::{nap, pair};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[distributed_lock(key = ["order:<id>", "stock:<id>"], client = locks)]
-async fn order_and_stock<F: Future>(
+async fn order_and_stock<F: Future<Output: Send>>(
     locks: &Client,
     id: u32,
     inside: F,

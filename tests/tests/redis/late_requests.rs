@@ -196,11 +196,15 @@ async fn looking_for_lost_requests_ends_when_their_connections_are_closed() {
     }
     proxy.heal();
     proxy.cut();
+    let before = server.commands();
     nap(500).await;
     nothing_left(&server).await;
-    nap(1_000).await;
-    let before = server.commands();
+    // They are looked for as long as they had been on their way, and less and less often.
     nap(6_000).await;
+    let asked = server.commands().since(&before);
+    assert!(asked.of("evalsha") <= 300 * 12, "{asked:?}");
+    let before = server.commands();
+    nap(3_000).await;
     let asked = server.commands().since(&before);
     assert!(asked.total() <= 20, "{asked:?}");
     assert_eq!(server.keys(), [""; 0]);
