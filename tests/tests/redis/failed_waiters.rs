@@ -40,6 +40,11 @@ async fn fails_or_is_dropped(server: &Server, mut call: Waiter) {
     nap(200).await;
 }
 
+async fn has_left(server: &Server) {
+    let is_gone = || server.waiters("lock:sync:42") == 0;
+    wait::within("it has left its place", CLEARED, is_gone).await;
+}
+
 async fn fails_as_unavailable(call: Waiter) {
     let answer = call.await.unwrap();
     let unavailable = matches!(answer, Err(Error::Unavailable { .. }));
@@ -135,6 +140,7 @@ async fn a_waiter_whose_network_was_away_is_granted_nothing_afterwards() {
     nap(500).await;
     call.abort();
     println!("{:?}", call.await);
+    has_left(&server).await;
     let listening = Listening::of(&server, &far, &locks).await;
     lease.release().await.unwrap();
     let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
@@ -158,6 +164,7 @@ async fn a_waiter_that_failed_while_its_server_restarted_is_granted_nothing_afte
     nap(500).await;
     call.abort();
     println!("{:?}", call.await);
+    has_left(&server).await;
     let listening = Listening::of(&server, &other, &locks).await;
     lease.release().await.unwrap();
     let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];

@@ -288,7 +288,7 @@ async fn the_min_hold_of_a_local_run_holds_when_the_store_is_back() {
     let closed = begun.elapsed();
     drop(by_hand.unwrap());
     let margin = Duration::from_millis(1_500);
-    assert!(closed >= 3 * SECOND - SECOND / 20, "{closed:?}");
+    assert!(closed >= SECOND * 59 / 20, "{closed:?}");
     assert!(closed < 3 * SECOND + margin, "{closed:?}");
 }
 

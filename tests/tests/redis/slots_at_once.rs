@@ -1,1 +1,190 @@
+//! Free slots are taken by all who want them at once, whatever others of the same process ask for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error, Lease, distributed_lock};
+use tests::proxy::{Proxy, Treatment, Way};
+use tests::server::Server;
+use tests::wait;
+
+use crate::support::{client, nap, nothing_left, pair, polled};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PATIENT: Duration = Duration::from_secs(60);
+/// An answer that waits for nobody, on a machine with other work.
+const AT_ONCE: Duration = Duration::from_millis(700);
+
+#[derive(Default)]
+struct Inside {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[distributed_lock(key = "pool", permits = permits, wait = "30s", client = locks)]
+async fn work(
+    locks: &Client,
+    permits: u32,
+    inside: &Inside,
+    length: Duration,
+) -> Result<(), Error> {
+    let now = inside.now.fetch_add(1, Ordering::SeqCst) + 1;
+    inside.most.fetch_max(now, Ordering::SeqCst);
+    tokio::time::sleep(length).await;
+    inside.now.fetch_sub(1, Ordering::SeqCst);
+    Ok(())
+}
+
+/// A server that is a round trip away, and the client that reaches it.
+async fn at_a_distance(server: &Server, round_trip: Duration) -> (Proxy, Client) {
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    proxy.treat(Way::Requests, Treatment::Delay(round_trip / 2));
+    proxy.treat(Way::Replies, Treatment::Delay(round_trip / 2));
+    (proxy, locks)
+}
+
+/// `callers` who want one of `permits` slots each and stay for `length`; how many were inside at the
+/// same time, at most.
+async fn most_inside(locks: &Client, callers: usize, permits: u32, length: Duration) -> usize {
+    let inside = Arc::new(Inside::default());
+    let calls: Vec<_> = (0..callers)
+        .map(|_| {
+            let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+            tokio::spawn(async move { work(&locks, permits, &inside, length).await })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    inside.most.load(Ordering::SeqCst)
+}
+
+#[tokio::test]
+async fn field_28_fifty_callers_of_fifty_slots_are_inside_at_once_10ms_away() {
+    let server = Server::start();
+    let (_proxy, locks) = at_a_distance(&server, SECOND / 100).await;
+    let most = most_inside(&locks, 50, 50, SECOND * 3 / 10).await;
+    assert_eq!(most, 50);
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn field_28_fifty_callers_of_fifty_slots_are_inside_at_once_40ms_away() {
+    let server = Server::start();
+    let (_proxy, locks) = at_a_distance(&server, SECOND / 25).await;
+    let most = most_inside(&locks, 50, 50, SECOND * 7 / 10).await;
+    assert_eq!(most, 50);
+    nothing_left(&server).await;
+}
+
+/// More callers than slots, and another client that has a part of them.
+#[tokio::test]
+async fn field_28_the_slots_that_others_leave_are_all_in_use_at_once() {
+    let (server, other) = pair().await;
+    let (_proxy, locks) = at_a_distance(&server, SECOND / 25).await;
+    let mut leases = Vec::new();
+    for _ in 0..20 {
+        let request = other.lock("pool").permits(50);
+        leases.push(request.acquire().await.unwrap());
+    }
+    let most = most_inside(&locks, 60, 50, SECOND).await;
+    assert_eq!(most, 30);
+    drop(leases);
+    nothing_left(&server).await;
+}
+
+/// Slots that one client gives back at once are handed to all who wait in another at once.
+#[tokio::test]
+async fn field_28_slots_that_come_free_together_are_taken_together() {
+    let (server, other) = pair().await;
+    let (_proxy, locks) = at_a_distance(&server, SECOND / 25).await;
+    let mut leases = Vec::new();
+    for _ in 0..20 {
+        let request = other.lock("pool").permits(20);
+        leases.push(request.acquire().await.unwrap());
+    }
+    let call = {
+        let locks = locks.clone();
+        tokio::spawn(async move { most_inside(&locks, 20, 20, SECOND).await })
+    };
+    wait::until("somebody waits", || server.waiters("lock:pool") > 0).await;
+    nap(500).await;
+    for lease in leases {
+        lease.release().await.unwrap();
+    }
+    assert_eq!(call.await.unwrap(), 20);
+    nothing_left(&server).await;
+}
+
+async fn at_once(request: lockattr::LockRequest) -> Result<Lease, Error> {
+    let begun = Instant::now();
+    let answer = request.acquire().await;
+    let took = begun.elapsed();
+    assert!(took < AT_ONCE, "{took:?}: {answer:?}");
+    answer
+}
+
+/// A caller that counts fewer slots waits, and keeps nobody from the others.
+#[tokio::test]
+async fn a_free_slot_is_taken_at_once_past_a_waiter_that_counts_fewer() {
+    let (_server, locks) = pair().await;
+    let of = |permits| locks.lock("pool").permits(permits);
+    let first = of(3).acquire().await.unwrap();
+    assert_eq!(first.slot(), 0);
+    let waiter = tokio::spawn(of(1).wait(PATIENT).acquire());
+    nap(200).await;
+    let second = at_once(of(3)).await.unwrap();
+    let third = at_once(of(3)).await.unwrap();
+    assert_eq!((second.slot(), third.slot()), (1, 2));
+    let over = at_once(of(3)).await;
+    assert!(matches!(over, Err(Error::Busy { .. })), "{over:?}");
+    first.release().await.unwrap();
+    assert_eq!(waiter.await.unwrap().unwrap().slot(), 0);
+}
+
+/// The same for those who would wait: they need not.
+#[tokio::test]
+async fn a_free_slot_is_taken_at_once_by_one_that_would_wait() {
+    let (_server, locks) = pair().await;
+    let of = |permits| locks.lock("pool").permits(permits);
+    let _first = of(3).acquire().await.unwrap();
+    let _waiter = tokio::spawn(of(1).wait(PATIENT).acquire());
+    nap(200).await;
+    let second = at_once(of(3).wait(PATIENT)).await.unwrap();
+    assert_eq!(second.slot(), 1);
+}
+
+/// And one that counts fewer is told at once that all of its slots are in use.
+#[tokio::test]
+async fn a_caller_that_does_not_wait_is_told_busy_at_once_past_waiters_of_any_number() {
+    let (server, locks) = pair().await;
+    let other = client(&server).await;
+    let of = |permits| locks.lock("pool").permits(permits);
+    let mut leases = Vec::new();
+    for _ in 0..3 {
+        let request = other.lock("pool").permits(3);
+        leases.push(request.acquire().await.unwrap());
+    }
+    let _waiters = [3, 2, 1].map(|permits| tokio::spawn(of(permits).wait(PATIENT).acquire()));
+    wait::until("somebody waits", || server.waiters("lock:pool") > 0).await;
+    for permits in [1, 2, 3] {
+        let answer = at_once(of(permits)).await;
+        assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+    }
+    let fourth = at_once(of(4)).await.unwrap();
+    assert_eq!(fourth.slot(), 3);
+}
+
+/// A waiter whose future is not polled at all keeps nobody from a free slot.
+#[tokio::test]
+async fn a_free_slot_is_taken_at_once_past_a_waiter_that_is_not_polled() {
+    let (_server, locks) = pair().await;
+    let of = |permits| locks.lock("pool").permits(permits);
+    let _first = of(3).acquire().await.unwrap();
+    let mut waiter = Box::pin(of(1).wait(PATIENT).acquire());
+    assert!(polled(waiter.as_mut(), 1).await.is_none());
+    let second = at_once(of(3)).await.unwrap();
+    assert_eq!(second.slot(), 1);
+}

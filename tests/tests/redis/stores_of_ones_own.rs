@@ -1,1 +1,247 @@
+//! A store of one's own that sleeps, as anything does that goes over a network: whatever asks it, from
+//! wherever, does so where tokio's timers work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lockattr::store::{Acquired, Ear, Found, Release, Renewal, Reply, Request, Store, Token};
+use lockattr::{Client, Error, Lease, Memory, distributed_lock};
+use tests::wait;
+use tokio::time::sleep;
+
+use crate::support::{by_hand, polled, runtimes};
+
+const NAP: Duration = Duration::from_millis(20);
+const TTL: Duration = Duration::from_secs(60);
+
+/// Each of its steps takes a moment, and it counts the releases that it has finished.
+#[derive(Clone, Debug, Default)]
+struct Sleeping {
+    memory: Memory,
+    released: Arc<AtomicUsize>,
+}
+
+impl Sleeping {
+    fn client(&self) -> Client {
+        Client::builder().store(self.clone()).unwrap()
+    }
+
+    fn is_free(&self) -> bool {
+        self.memory.holder("lock:sync:42").is_none()
+    }
+
+    fn is_given_back(&self) {
+        wait::block_until("it is given back", || self.is_free());
+        assert!(self.released.load(Ordering::SeqCst) > 0);
+    }
+}
+
+impl Store for Sleeping {
+    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
+        Box::pin(async move {
+            sleep(NAP).await;
+            self.memory.acquire(request).await
+        })
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
+        Box::pin(async move {
+            sleep(NAP).await;
+            self.memory.renew(leases, patience).await
+        })
+    }
+
+    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
+        Box::pin(async move {
+            sleep(NAP).await;
+            let found = self.memory.release(release).await;
+            self.released.fetch_add(1, Ordering::SeqCst);
+            found
+        })
+    }
+
+    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+        Box::pin(async move {
+            sleep(NAP).await;
+            self.memory.token(held, locks, owner).await
+        })
+    }
+
+    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
+        self.memory.ear(owner)
+    }
+}
+
+async fn held(locks: &Client) -> Lease {
+    locks.lock("sync:42").ttl(TTL).acquire().await.unwrap()
+}
+
+/// Runs one of the tests below in a process of its own, since it may abort that.
+fn in_a_process_of_its_own(name: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "{out}");
+}
+
+#[test]
+fn a_lease_that_is_dropped_outside_of_every_runtime_goes_back() {
+    let store = Sleeping::default();
+    let [runtime, _] = runtimes();
+    let lease = runtime.block_on(held(&store.client()));
+    drop(runtime);
+    drop(lease);
+    store.is_given_back();
+}
+
+#[test]
+fn a_lease_that_is_dropped_within_a_runtime_that_shuts_down_then_goes_back() {
+    for runtime in runtimes() {
+        let store = Sleeping::default();
+        runtime.block_on(async { drop(held(&store.client()).await) });
+        runtime.shutdown_background();
+        store.is_given_back();
+    }
+}
+
+/// The task that holds it ends with its runtime.
+#[test]
+fn a_lease_that_is_dropped_by_a_runtime_that_shuts_down_goes_back() {
+    for runtime in runtimes() {
+        let store = Sleeping::default();
+        let locks = store.client();
+        runtime.spawn(async move {
+            let _lease = held(&locks).await;
+            std::future::pending::<()>().await;
+        });
+        runtime.block_on(async {
+            wait::until("it is held", || !store.is_free()).await;
+            sleep(NAP).await;
+        });
+        drop(runtime);
+        store.is_given_back();
+    }
+}
+
+#[test]
+fn a_lease_that_is_dropped_while_a_panic_unwinds_goes_back() {
+    in_a_process_of_its_own("stores_of_ones_own::alone::a_panic_unwinds");
+}
+
+#[test]
+fn a_locked_body_that_panics_gives_its_lease_back() {
+    in_a_process_of_its_own("stores_of_ones_own::alone::a_body_panics");
+}
+
+#[test]
+fn a_lease_that_is_dropped_at_the_end_of_a_thread_goes_back() {
+    in_a_process_of_its_own("stores_of_ones_own::alone::a_thread_ends");
+}
+
+/// Its futures are polled within a runtime wherever the caller's are polled.
+#[test]
+fn a_caller_without_a_runtime_is_served() {
+    in_a_process_of_its_own("stores_of_ones_own::alone::nothing_runs");
+}
+
+#[test]
+fn a_call_that_is_dropped_outside_of_every_runtime_leaves_nothing() {
+    let store = Sleeping::default();
+    let [runtime, _] = runtimes();
+    let locks = store.client();
+    let mut call = Box::pin(locks.lock("sync:42").ttl(TTL).acquire());
+    assert!(runtime.block_on(polled(call.as_mut(), 1)).is_none());
+    drop(runtime);
+    thread::sleep(4 * NAP);
+    drop(call);
+    thread::sleep(10 * NAP);
+    assert!(store.is_free());
+}
+
+/// A release that has begun within a runtime and goes on without one.
+#[test]
+fn a_release_that_is_dropped_half_way_outside_of_its_runtime_goes_on() {
+    let store = Sleeping::default();
+    let [runtime, _] = runtimes();
+    let lease = runtime.block_on(held(&store.client()));
+    let mut release = Box::pin(lease.release());
+    assert!(runtime.block_on(polled(release.as_mut(), 1)).is_none());
+    drop(runtime);
+    drop(release);
+    store.is_given_back();
+}
+
+/// Each in a process of its own.
+mod alone {
+    use super::{
+        AssertUnwindSafe, Client, Error, Lease, Sleeping, TTL, by_hand, catch_unwind,
+        distributed_lock, held, runtimes, thread,
+    };
+
+    #[test]
+    #[ignore = "run by a test, in a process of its own"]
+    fn a_panic_unwinds() {
+        let store = Sleeping::default();
+        let [runtime, _] = runtimes();
+        let lease = runtime.block_on(held(&store.client()));
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _lease = lease;
+            panic!("on purpose");
+        }));
+        assert!(unwound.is_err());
+        store.is_given_back();
+    }
+
+    #[test]
+    #[ignore = "run by a test, in a process of its own"]
+    fn a_body_panics() {
+        #[distributed_lock(key = "sync:42", client = locks)]
+        async fn panics(locks: &Client) -> Result<(), Error> {
+            panic!("on purpose");
+        }
+        for runtime in runtimes() {
+            let store = Sleeping::default();
+            let locks = store.client();
+            let unwound = catch_unwind(AssertUnwindSafe(|| runtime.block_on(panics(&locks))));
+            assert!(unwound.is_err());
+            drop(runtime);
+            store.is_given_back();
+        }
+    }
+
+    #[test]
+    #[ignore = "run by a test, in a process of its own"]
+    fn a_thread_ends() {
+        thread_local! {
+            static KEPT: std::cell::RefCell<Option<Lease>> = const { std::cell::RefCell::new(None) };
+        }
+        let store = Sleeping::default();
+        let [runtime, _] = runtimes();
+        let lease = runtime.block_on(held(&store.client()));
+        // It goes with what the thread keeps for itself.
+        let thread = thread::spawn(move || KEPT.set(Some(lease)));
+        thread.join().expect("it ends without a panic");
+        store.is_given_back();
+    }
+
+    #[test]
+    #[ignore = "run by a test, in a process of its own"]
+    fn nothing_runs() {
+        let store = Sleeping::default();
+        by_hand(async {
+            let lease = held(&store.client()).await;
+            lease.token().await.unwrap();
+            lease.extend(TTL * 2).await.unwrap();
+            lease.release().await.unwrap();
+        });
+        assert!(store.is_free());
+    }
+}
