@@ -209,20 +209,26 @@ impl Keeper {
             && hold.rescue().is_none()
         {
             self.counters.lost.up();
-            tracing::warn!(
-                key = owed.label(),
-                "the key of a lock that was given back was gone, or another's"
-            );
+            let key = owed.label().to_owned();
+            self.engine.tell(move || {
+                tracing::warn!(
+                    key,
+                    "the key of a lock that was given back was gone, or another's"
+                );
+            });
         }
     }
 
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
     pub(crate) fn tell_release_failed(&self, key: &str, error: &StoreError) {
         self.counters.release_failed.up();
-        tracing::warn!(
-            key, error = %error,
-            "a lock could not be given back; trying again until it has expired"
-        );
+        let (key, error) = (key.to_owned(), error.clone());
+        self.engine.tell(move || {
+            tracing::warn!(
+                key, error = %error,
+                "a lock could not be given back; trying again until it has expired"
+            );
+        });
     }
 }
 
@@ -283,6 +289,7 @@ impl Drop for GivenBack {
         let until = Instant::now() + LAST_MOMENT;
         for keeper in self.0.iter().filter_map(Weak::upgrade) {
             keeper.wait_for_returns(until);
+            keeper.engine.wait_until_told(until);
         }
     }
 }

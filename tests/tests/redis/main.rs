@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod blocked_log;
 mod due;
 mod events;
 mod faults;
