@@ -26,11 +26,12 @@ tokio::task_local! {
 
 /// A connection to the place where locks are kept.
 ///
-/// Cheap to clone; all clones are one client. It owns a thread, on which it renews leases, and which
-/// ends when the last clone and the last lease are gone. A tokio runtime that calls gets a connection
-/// of its own to a server, driven there by a task, with a second task that sees the runtime end; calls
-/// from elsewhere go over the client's thread. Hence a client outlives every tokio runtime, works from
-/// each of them and from none, and may live in a `static`.
+/// Cheap to clone; all clones are one client. It owns a thread, on which it renews leases, and a second
+/// one, made with the first event, that tells what happens there; they end when the last clone and the
+/// last lease are gone. A tokio runtime that calls gets a connection of its own to a server, driven
+/// there by a task, with a second task that sees the runtime end; calls from elsewhere go over the
+/// client's thread. Hence a client outlives every tokio runtime, works from each of them and from none,
+/// and may live in a `static`.
 ///
 /// A runtime should have its I/O enabled, as those of `#[tokio::main]` and `#[tokio::test]` have: on one
 /// that has not, the first call lets tokio panic in a task of the client's, and all go over its thread.
@@ -150,6 +151,7 @@ impl Client {
     /// Cancel-safe: dropped, it no longer waits, and what it has begun goes on.
     pub async fn shutdown(&self) {
         self.0.shut_down().await;
+        self.0.keeper.engine.told().await;
     }
 
     /// The client that a call without one of its own uses.

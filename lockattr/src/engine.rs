@@ -4,6 +4,8 @@
 //! and time that must be real is measured here. A future that waits for the engine may be polled
 //! anywhere: on any tokio runtime, on another executor, on a paused clock.
 
+use std::cell::Cell;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -11,21 +13,31 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::Poll;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+
+use crate::events::Events;
 
 /// A handle to the thread, which ends with the last clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine(Arc<Running>);
 
-#[derive(Debug)]
 struct Running {
     handle: Handle,
     stop: Arc<Notify>,
+    events: Events,
 }
+
+thread_local! {
+    /// Whether this is the thread of some engine.
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How long a client that ends waits for a subscriber that is slow.
+const LAST_EVENTS: Duration = Duration::from_secs(1);
 
 /// A future had not finished when its time was over.
 #[derive(Debug)]
@@ -40,6 +52,7 @@ impl Engine {
         thread::Builder::new()
             .name("lockattr".to_owned())
             .spawn(move || {
+                IS_ENGINE.set(true);
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
                     Err(error) => {
@@ -56,7 +69,11 @@ impl Engine {
         let handle = start
             .recv()
             .map_err(|_| io::Error::other("the lock client's thread ended at once"))??;
-        Ok(Self(Arc::new(Running { handle, stop })))
+        Ok(Self(Arc::new(Running {
+            handle,
+            stop,
+            events: Events::default(),
+        })))
     }
 
     /// The thread's runtime.
@@ -70,6 +87,34 @@ impl Engine {
         F: Future<Output: Send> + Send + 'static,
     {
         self.0.handle.spawn(task)
+    }
+
+    /// Emits an event. The subscriber, which may block, is called on this thread where it is the
+    /// application's, and on a thread of its own where it is an engine's.
+    pub(crate) fn tell(&self, event: impl FnOnce() + Send + 'static) {
+        if IS_ENGINE.get() {
+            self.0.events.send(event);
+        } else {
+            event();
+        }
+    }
+
+    /// Waits until everything told so far has reached the subscriber, within bounds.
+    pub(crate) async fn told(&self) {
+        let (tell, told) = oneshot::channel();
+        self.0.events.when_told(move || {
+            let _ = tell.send(());
+        });
+        let _ = self.until(Instant::now() + LAST_EVENTS, told).await;
+    }
+
+    /// The same for a thread that ends, until a moment.
+    pub(crate) fn wait_until_told(&self, at: Instant) {
+        let (tell, told) = mpsc::channel();
+        self.0.events.when_told(move || {
+            let _ = tell.send(());
+        });
+        let _ = told.recv_timeout(at.saturating_duration_since(Instant::now()));
     }
 
     /// Waits in real time, whatever clock the caller's runtime has.
@@ -97,6 +142,12 @@ impl Engine {
             over.as_mut().poll(cx).map(|()| Err(Elapsed))
         })
         .await
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
     }
 }
 

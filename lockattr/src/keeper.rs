@@ -261,7 +261,7 @@ impl Keeper {
                 Ok(Found::Ours) => {
                     self.counters.renewed.up();
                     hold.runs_from(sent, ttl);
-                    warn_of_age(hold, ttl);
+                    warn_of_age(&self.engine, hold, ttl);
                     self.agenda.renewed(*slot, next_look(hold));
                 }
                 Ok(Found::Nothing) => self.end(*slot, hold, LossCause::Deleted),
@@ -297,13 +297,16 @@ impl Keeper {
         if self.failing.swap(failing, Ordering::Relaxed) == failing {
             return;
         }
-        if let Some(error) = error {
-            tracing::warn!(
-                leases, error = %error,
-                "leases could not be renewed; trying again until they end"
-            );
+        if let Some(error) = error.cloned() {
+            self.engine.tell(move || {
+                tracing::warn!(
+                    leases, error = %error,
+                    "leases could not be renewed; trying again until they end"
+                );
+            });
         } else {
-            tracing::info!(leases, "leases are renewed again");
+            self.engine
+                .tell(move || tracing::info!(leases, "leases are renewed again"));
         }
     }
 
@@ -518,16 +521,19 @@ fn retry_pause(ttl: Duration) -> Duration {
 }
 
 /// A lease that was renewed many times may belong to a body that hangs for ever.
-fn warn_of_age(hold: &Hold, ttl: Duration) {
+fn warn_of_age(engine: &Engine, hold: &Hold, ttl: Duration) {
     let age = hold.clock.now().saturating_duration_since(hold.granted);
     let told = hold.told.load(Ordering::Relaxed);
     if age < (ttl * OLD).saturating_mul(1 << told) {
         return;
     }
     hold.told.store((told + 1).min(31), Ordering::Relaxed);
-    tracing::warn!(
-        key = hold.names.label(),
-        ?age,
-        "a lock has been held for very long; does its body hang?"
-    );
+    let key = hold.names.label().to_owned();
+    engine.tell(move || {
+        tracing::warn!(
+            key,
+            ?age,
+            "a lock has been held for very long; does its body hang?"
+        );
+    });
 }

@@ -43,6 +43,10 @@
 //! gets the error and at ERROR where nobody does; outages of renewals and releases at WARN, once
 //! each. [`Client::stats`] counts the same.
 //!
+//! A subscriber that blocks holds up no renewal: what happens in the background is told on a thread of
+//! its own. When the subscriber is 256 events behind, further ones are dropped, and their number is told
+//! once it goes on.
+//!
 //! # Features
 //!
 //! - `tls`: `rediss://` URLs, by rustls.
@@ -55,6 +59,7 @@ mod client;
 mod clock;
 mod engine;
 mod error;
+mod events;
 mod guarded;
 mod hold;
 mod jitter;

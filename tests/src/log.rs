@@ -1,7 +1,8 @@
 //! What the library told through `tracing`, on any of its threads.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Mutex, Once};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -37,6 +38,55 @@ pub fn about(part: &str) -> Vec<Told> {
         .collect()
 }
 
+/// A listener that stands still at some events, as one that writes into a full pipe; it goes on when
+/// this is dropped.
+#[derive(Debug)]
+pub struct Blocked {
+    part: Arc<str>,
+    standing: Arc<AtomicUsize>,
+}
+
+static BLOCKED: Mutex<Vec<(Arc<str>, Arc<AtomicUsize>)>> = Mutex::new(Vec::new());
+static UNBLOCKED: Condvar = Condvar::new();
+
+/// Listens from now on, and stands still at every event whose text contains `part`.
+pub fn block(part: &str) -> Blocked {
+    listen();
+    let blocked = Blocked {
+        part: part.into(),
+        standing: Arc::default(),
+    };
+    let known = (Arc::clone(&blocked.part), Arc::clone(&blocked.standing));
+    BLOCKED.lock().expect("no panic while blocked").push(known);
+    blocked
+}
+
+impl Blocked {
+    /// How many threads have come to such an event so far.
+    pub fn threads(&self) -> usize {
+        self.standing.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let mut blocked = BLOCKED.lock().expect("no panic while blocked");
+        blocked.retain(|(_, standing)| !Arc::ptr_eq(standing, &self.standing));
+        UNBLOCKED.notify_all();
+    }
+}
+
+fn stand_still_if_blocked(text: &str) {
+    let mut blocked = BLOCKED.lock().expect("no panic while blocked");
+    let of = |(part, _): &&(Arc<str>, Arc<AtomicUsize>)| text.contains(&**part);
+    if let Some((_, standing)) = blocked.iter().find(of) {
+        standing.fetch_add(1, Ordering::AcqRel);
+    }
+    while blocked.iter().any(|known| of(&known)) {
+        blocked = UNBLOCKED.wait(blocked).expect("no panic while blocked");
+    }
+}
+
 struct Listener;
 
 impl Subscriber for Listener {
@@ -55,6 +105,7 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
+        stand_still_if_blocked(&text.0);
         let metadata = event.metadata();
         TOLD.lock().expect("no panic while listening").push(Told {
             level: *metadata.level(),

@@ -131,6 +131,7 @@ impl Drop for GivenBack {
         let until = Instant::now() + LAST_MOMENT;
         for keeper in self.0.iter().filter_map(Weak::upgrade) {
             keeper.in_flight.wait_for_releases(until);
+            keeper.engine.wait_until_told(until);
         }
     }
 }

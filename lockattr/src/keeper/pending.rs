@@ -250,29 +250,39 @@ impl Keeper {
     fn tell_late_loss(&self, hold: &Hold) {
         if hold.loss().is_none() && hold.rescue().is_none() {
             self.counters.lost.up();
-            tracing::warn!(
-                key = hold.names.label(),
-                "the key of a lock that was given back was gone, or another's"
-            );
+            let key = hold.names.label().to_owned();
+            self.engine.tell(move || {
+                tracing::warn!(
+                    key,
+                    "the key of a lock that was given back was gone, or another's"
+                );
+            });
         }
     }
 
     /// What `once` has promised cannot be kept, and the caller was answered long ago.
     fn tell_mark_lost(&self, hold: &Hold, why: &'static str) {
         self.counters.marks_lost.up();
-        tracing::error!(
-            key = hold.names.label(),
-            why,
-            "work is done whose mark could not be written: it may run again before its `once` is over"
-        );
+        let key = hold.names.label().to_owned();
+        self.engine.tell(move || {
+            tracing::error!(
+                key,
+                why,
+                "work is done whose mark could not be written: it may run again before its `once` \
+                 is over"
+            );
+        });
     }
 
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
     pub(crate) fn tell_release_failed(&self, hold: &Hold, error: &StoreError) {
         self.counters.release_failed.up();
-        tracing::warn!(
-            key = hold.names.label(), error = %error,
-            "a lock could not be given back; trying again until it has expired"
-        );
+        let (key, error) = (hold.names.label().to_owned(), error.clone());
+        self.engine.tell(move || {
+            tracing::warn!(
+                key, error = %error,
+                "a lock could not be given back; trying again until it has expired"
+            );
+        });
     }
 }

@@ -595,6 +595,7 @@ fn unclaimed(
     let (engine, calls, release) = (engine.clone(), calls.clone(), Arc::clone(release));
     Box::new(move |unclaimed| {
         let (calls, release) = (calls.clone(), Arc::clone(&release));
+        let telling = engine.clone();
         engine.spawn(async move {
             let Unclaimed {
                 lock,
@@ -611,10 +612,13 @@ fn unclaimed(
             let mut step = calls.step(bound);
             let released = release.run(&calls, call, &mut step).await;
             if let Err(fault) = released {
-                tracing::warn!(
-                    lock = keys[0], error = %fault.error,
-                    "a lock that came too late could not be given back; it ends with its ttl"
-                );
+                let [lock, _] = keys;
+                telling.tell(move || {
+                    tracing::warn!(
+                        lock, error = %fault.error,
+                        "a lock that came too late could not be given back; it ends with its ttl"
+                    );
+                });
             }
         });
     })

@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod blocked_log;
 mod dropped_in_flight;
 mod due;
 mod events;

@@ -501,10 +501,13 @@ impl Shared {
 
     fn tell_unheard(&self, error: &StoreError) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                channel = self.channel, error = %error,
-                "callers that wait for a lock cannot be woken, and look again every now and then"
-            );
+            let (channel, error) = (self.channel.clone(), error.clone());
+            self.server.engine.tell(move || {
+                tracing::warn!(
+                    channel, error = %error,
+                    "callers that wait for a lock cannot be woken, and look again every now and then"
+                );
+            });
         }
     }
 }
@@ -589,7 +592,8 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     patience: SILENCE.max(begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
-                    tracing::info!("callers that wait for a lock are woken again");
+                    let engine = &subscriber.server.engine;
+                    engine.tell(|| tracing::info!("callers that wait for a lock are woken again"));
                 }
                 pause = FIRST_PAUSE;
                 lost = false;
