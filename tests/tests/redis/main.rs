@@ -15,6 +15,7 @@ mod extend;
 mod failed_waiters;
 mod fallback;
 mod faults;
+mod forged;
 mod handed;
 mod harness;
 mod holds;

@@ -27,7 +27,9 @@ local function mark_done(lock, queue, length)
   local entry = first(queue)
   while entry do
     local owner, channel = string.match(entry, '^(%S+) %d+ %d+ (.+)$')
-    tell(channel, owner)
+    if owner then
+      tell(channel, owner, 'look', '')
+    end
     entry = first(queue)
   end
 end
