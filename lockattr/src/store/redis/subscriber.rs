@@ -54,6 +54,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// After so long a queue has forgotten a request that does not come to look again.
 const FORGOTTEN: Duration = Duration::from_secs(310);
 
+/// For so long what is given to a request that the server has taken out of its queue is given back at
+/// once.
+const COMES_LATE: Duration = Duration::from_secs(10);
+
 /// For how long a server's clock is trusted to run like ours, from the moment that both were read.
 const CLOCKS_AGREE: Duration = Duration::from_secs(10);
 
@@ -97,6 +101,8 @@ struct Requests {
     place: Place,
     /// Those that wait no more, for as long as the server may not know it.
     gone: HashMap<String, Gone>,
+    /// How many of them there were after the last time that those were removed whose time is over.
+    gone_before: usize,
 }
 
 /// Where the connection is to be driven.
@@ -114,7 +120,8 @@ enum Place {
 /// One request that waits no more.
 struct Gone {
     owner: String,
-    since: Instant,
+    /// Until when something may be given to it.
+    until: Instant,
 }
 
 /// One request that waits.
@@ -274,18 +281,20 @@ impl Subscriber {
     /// Nobody waits with this owner any more, nor has a lease under it: what is given to it from now
     /// on goes back, until the server is known to have [`forgotten`](Self::forgotten) it.
     pub(super) fn gone(&self, owner: &str) {
-        let now = Instant::now();
-        let mut requests = self.0.requests();
-        requests.gone.retain(|_, gone| now < gone.since + FORGOTTEN);
         let gone = Gone {
             owner: owner.to_owned(),
-            since: now,
+            until: Instant::now() + FORGOTTEN,
         };
+        let mut requests = self.0.requests();
+        requests.remove_forgotten();
         requests.gone.insert(ticket(owner), gone);
     }
 
+    /// The server has taken it out of its queue; only a request that comes late puts it there again.
     pub(super) fn forgotten(&self, owner: &str) {
-        self.0.requests().gone.remove(&ticket(owner));
+        if let Some(gone) = self.0.requests().gone.get_mut(&ticket(owner)) {
+            gone.until = Instant::now() + COMES_LATE;
+        }
     }
 }
 
@@ -322,6 +331,15 @@ impl Drop for Heard<'_> {
 }
 
 impl Requests {
+    /// Removes those that are gone for good, as often as they have doubled.
+    fn remove_forgotten(&mut self) {
+        if self.gone.len() >= 2 * self.gone_before.max(32) {
+            let now = Instant::now();
+            self.gone.retain(|_, gone| now < gone.until);
+            self.gone_before = self.gone.len();
+        }
+    }
+
     /// When the connection, which was alive at that moment, has shown that last.
     fn alive(&self, at: Instant) -> Instant {
         self.heard.map_or(at, |heard| heard.max(at))
