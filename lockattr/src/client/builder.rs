@@ -12,7 +12,7 @@ use crate::owner::Origin;
 use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::nowhere::Nowhere;
-use crate::store::redis::{self, Redis};
+use crate::store::redis::{self, Redis, Target};
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;
@@ -88,7 +88,10 @@ impl ClientBuilder {
     }
 
     /// The root certificates, in PEM form, by which a `rediss://` server is verified, instead of
-    /// the machine's.
+    /// the machine's. Without TLS they are refused.
+    ///
+    /// The cryptography is that of the process where one is installed when the client is made
+    /// (`rustls::crypto::CryptoProvider::install_default`), and `ring` otherwise; none is installed.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -174,18 +177,12 @@ impl ClientBuilder {
         ))
     }
 
-    #[cfg(feature = "tls")]
-    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
-        redis::target(url, self.root_certificates.clone())
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[expect(
-        clippy::unused_self,
-        reason = "with the feature `tls` it knows the certificates"
-    )]
-    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
-        redis::target(url)
+    fn target(&self, url: &str) -> Result<Target, Error> {
+        #[cfg(feature = "tls")]
+        let root_certificates = self.root_certificates.as_deref();
+        #[cfg(not(feature = "tls"))]
+        let root_certificates = None;
+        redis::target(url, root_certificates)
     }
 
     fn client(

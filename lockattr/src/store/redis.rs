@@ -26,6 +26,8 @@ mod script;
 mod subscriber;
 mod subscription;
 mod target;
+#[cfg(feature = "tls")]
+mod tls;
 
 use fault::Fault;
 use line::Server;
@@ -34,7 +36,7 @@ use pulse::Wait;
 use reply::{Verdict, found, index, number, verdict};
 use script::{Form, Lua, Queue};
 use subscriber::{Subscriber, Unclaimed};
-pub(crate) use target::target;
+pub(crate) use target::{Target, target};
 
 /// How long a token counter outlives the last token drawn. Without the counter the server's clock
 /// alone makes tokens grow, so it has to last longer than any step back that this clock may make.
@@ -67,7 +69,7 @@ pub(crate) struct Settings {
     pub(crate) prefix: String,
     /// Which client it is, among all.
     pub(crate) id: String,
-    pub(crate) target: redis::Client,
+    pub(crate) target: Target,
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) reply_timeout: Duration,

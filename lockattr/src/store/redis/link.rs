@@ -338,6 +338,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
+    use super::super::target::target;
     use super::*;
     use crate::engine::Engine;
 
@@ -367,7 +368,7 @@ mod tests {
         const BOUND: Duration = Duration::from_secs(10);
         let (url, pings) = agreeable();
         let server = Arc::new(Server {
-            target: redis::Client::open(url).unwrap(),
+            target: target(&url, None).unwrap(),
             name: None,
             engine: Engine::start().unwrap(),
             connect_timeout: BOUND,
