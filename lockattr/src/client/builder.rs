@@ -12,7 +12,7 @@ use crate::owner::Origin;
 use crate::store::Store;
 use crate::store::memory::Memory;
 use crate::store::nowhere::Nowhere;
-use crate::store::redis::{self, Redis, Target};
+use crate::store::redis::{self, Redis};
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;
@@ -29,7 +29,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     reply_timeout: Duration,
     name: Option<String>,
-    #[cfg(feature = "tls")]
+    /// Set with the feature `tls` alone.
     root_certificates: Option<Vec<u8>>,
 }
 
@@ -41,7 +41,6 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(1),
             reply_timeout: Duration::from_secs(1),
             name: None,
-            #[cfg(feature = "tls")]
             root_certificates: None,
         }
     }
@@ -99,7 +98,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects, and proves that the client may do its work; see [`Client::connect`].
+    /// Connects, and checks that the client may do its work; see [`Client::connect`].
     ///
     /// # Errors
     /// Those of [`Client::connect`].
@@ -111,7 +110,7 @@ impl ClientBuilder {
                 let id = origin.new_id();
                 let (key, owner) = (format!("connect-check:{id}"), origin.owner(id));
                 redis
-                    .prove(&format!("{}{key}", client.0.prefix), &owner)
+                    .check(&format!("{}{key}", client.0.prefix), &owner)
                     .await
                     .map_err(|source| Error::Unavailable { key, source })?;
                 Ok(client)
@@ -163,7 +162,7 @@ impl ClientBuilder {
         let settings = redis::Settings {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            target: self.target(url)?,
+            target: redis::target(url, self.root_certificates.as_deref())?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
@@ -175,14 +174,6 @@ impl ClientBuilder {
             self.client(&engine, store, origin, false),
             redis,
         ))
-    }
-
-    fn target(&self, url: &str) -> Result<Target, Error> {
-        #[cfg(feature = "tls")]
-        let root_certificates = self.root_certificates.as_deref();
-        #[cfg(not(feature = "tls"))]
-        let root_certificates = None;
-        redis::target(url, root_certificates)
     }
 
     fn client(

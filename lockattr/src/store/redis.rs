@@ -16,10 +16,12 @@ use super::{
 use crate::engine::Engine;
 use crate::error::StoreError;
 
+mod check;
 mod desk;
 mod fault;
 mod line;
 mod link;
+mod probe;
 mod pulse;
 mod reply;
 mod script;
@@ -33,7 +35,7 @@ use fault::Fault;
 use line::Server;
 use link::{Answer, Link, Watchdog};
 use pulse::Wait;
-use reply::{Verdict, found, index, number, verdict};
+use reply::{Verdict, found, index, token, verdict};
 use script::{Form, Lua, Queue};
 use subscriber::{Subscriber, Unclaimed};
 pub(crate) use target::{Target, target};
@@ -114,97 +116,6 @@ impl Redis {
         }
     }
 
-    /// Goes through every step once on a throw-away key, so that a missing right or a server that
-    /// cannot be written to is found before any job runs. Loads the scripts on the way.
-    pub(crate) async fn prove(&self, name: &str, owner: &str) -> Result<(), StoreError> {
-        const TTL: Duration = Duration::from_secs(10);
-        let names = [name.to_owned()];
-        let first = Request {
-            names: &names,
-            want: Want::All,
-            owner,
-            ttl: TTL,
-            try_: Try::First,
-            wait: Duration::ZERO,
-        };
-        // It waits, and then it waits no more.
-        let refused = Request {
-            owner: "another",
-            try_: Try::Again,
-            wait: TTL,
-            ..first
-        };
-        // A server that knows the scripts already would hide that their texts may not be sent.
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return #KEYS").arg(1).arg(name);
-        let steps = async {
-            let may_eval = self.calls.ask(eval, &mut self.step()).await;
-            may_eval.map_err(|fault| fault.error)?;
-            self.acquire(first).await?;
-            self.acquire(refused).await?;
-            let wait = Duration::ZERO;
-            self.acquire(Request { wait, ..refused }).await?;
-            let lease = Renewal {
-                name,
-                owner,
-                ttl: TTL,
-            };
-            self.renew(&[lease], self.reply_timeout).await?;
-            // A release goes on where this is refused, so it would not show.
-            let mut pop = redis::cmd("ZPOPMIN");
-            pop.arg(self.queue(name));
-            // Only what is not a lock is asked for its kind.
-            let mut kind = redis::cmd("TYPE");
-            kind.arg(name);
-            for command in [pop, kind] {
-                let may = self.calls.ask(command, &mut self.step()).await;
-                may.map_err(|fault| fault.error)?;
-            }
-            self.prove_channel().await;
-            self.token(name, &names, owner).await
-        };
-        let proved = steps.await;
-        let release = Release {
-            names: &names,
-            want: Want::All,
-            index: 0,
-            lock: name,
-            owner,
-            leave: Leave::Nothing,
-            granted: true,
-            asked: None,
-        };
-        let released = self.release(release).await;
-        // The keys are this client's alone; without the right to run scripts this is the only way.
-        let mut delete = redis::cmd("DEL");
-        delete
-            .arg(name)
-            .arg(self.counter(name))
-            .arg(self.queue(name));
-        let _ = self.calls.ask(delete, &mut self.step()).await;
-        match (proved?, released?) {
-            (Token::Drawn(_), Found::Ours) => Ok(()),
-            _ => Err(StoreError::refused(format!(
-                "the server does not keep what is written to it: the lock `{name}` was granted \
-                 and then gone"
-            ))),
-        }
-    }
-
-    /// Without the right to its channel a client works all the same, but nobody wakes its callers.
-    async fn prove_channel(&self) {
-        let mut publish = redis::cmd("PUBLISH");
-        publish.arg(self.subscriber.channel()).arg("");
-        let published = self.calls.ask(publish, &mut self.step()).await;
-        let proved = match published {
-            Ok(_) => self.subscriber.prove().await,
-            Err(fault) => Err(fault.error),
-        };
-        if let Err(error) = proved {
-            self.subscriber.tell_unheard(&error);
-        }
-    }
-
     /// What one request may take in all: for connecting and for the answer.
     fn step(&self) -> Wait<'_> {
         self.calls.step(self.step_timeout)
@@ -269,9 +180,13 @@ impl Redis {
     /// What takes a lock that is free; several locks take a script, the first of several slots does
     /// not.
     fn first_try(request: &Request<'_>) -> Option<Cmd> {
-        let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
-            return None;
-        };
+        match (request.names, request.want) {
+            ([name], _) | ([name, ..], Want::Any) => Some(Self::take(request, name)),
+            _ => None,
+        }
+    }
+
+    fn take(request: &Request<'_>, name: &str) -> Cmd {
         let mut command = Cmd::with_capacity(6, name.len() + request.owner.len() + 32);
         command
             .arg("SET")
@@ -280,7 +195,7 @@ impl Redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        Some(command)
+        command
     }
 
     /// Goes on where the first try was not granted, or there was none.
@@ -368,6 +283,23 @@ impl Redis {
         command
     }
 
+    fn renew_call(form: Form<'_>, leases: &[Renewal<'_>]) -> Cmd {
+        let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+        let mut command = form.call(&names, &[]);
+        for lease in leases {
+            command.arg(lease.owner).arg(millis(lease.ttl));
+        }
+        command
+    }
+
+    fn token_call(&self, form: Form<'_>, held: &str, locks: &[String], owner: &str) -> Cmd {
+        let counters = locks.iter().map(|lock| self.counter(lock));
+        let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
+        let mut command = form.call(&keys, &[]);
+        command.arg(owner).arg(millis(COUNTER_TTL));
+        command
+    }
+
     /// How a request stands in a queue. Of a lock it may be given each of as many slots as it asks
     /// for; of several locks, each.
     fn entry(&self, owner: &str, ttl: Duration, names: usize) -> String {
@@ -428,14 +360,7 @@ impl Store for Redis {
 
     fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
         Box::pin(async move {
-            let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
-            let call = |form: Form<'_>| {
-                let mut command = form.call(&names, &[]);
-                for lease in leases {
-                    command.arg(lease.owner).arg(millis(lease.ttl));
-                }
-                command
-            };
+            let call = |form: Form<'_>| Self::renew_call(form, leases);
             let renew = &self.scripts.renew;
             let renewed = renew.run_by_watchdog(&self.watchdog, call, patience).await;
             let (answer, _) = renewed.map_err(|fault| fault.error)?;
@@ -473,15 +398,9 @@ impl Store for Redis {
 
     fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
         Box::pin(async move {
-            let counters = locks.iter().map(|lock| self.counter(lock));
-            let keys: Vec<_> = [held.to_owned()].into_iter().chain(counters).collect();
             let mut step = self.two_steps();
             let draw = async |step: &mut Wait<'_>| {
-                let call = |form: Form<'_>| {
-                    let mut command = form.call(&keys, &[]);
-                    command.arg(owner).arg(millis(COUNTER_TTL));
-                    command
-                };
+                let call = |form: Form<'_>| self.token_call(form, held, locks, owner);
                 self.scripts.token.run(&self.calls, call, step).await
             };
             let answer = match draw(&mut step).await {
@@ -490,14 +409,7 @@ impl Store for Redis {
                 answer => answer,
             };
             let (answer, _) = answer.map_err(|fault| fault.error)?;
-            if let Some(found) = found(&answer).filter(|found| *found != Found::Ours) {
-                return Ok(Token::NotHeld(found));
-            }
-            match &answer {
-                Value::BulkString(digits) => number(digits).map(Token::Drawn),
-                _ => None,
-            }
-            .ok_or_else(|| self.nonsense(&answer).error)
+            token(&answer).ok_or_else(|| self.nonsense(&answer).error)
         })
     }
 

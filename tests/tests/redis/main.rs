@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod connecting;
 mod due;
 mod events;
 mod faults;

@@ -30,20 +30,17 @@ impl Fault {
 
     pub(super) fn timed_out(what: String) -> Self {
         Self {
-            error: StoreError::in_doubt(what),
             replace: true,
-            no_script: false,
             silent: true,
+            ..Self::told(StoreError::in_doubt(what))
         }
     }
 
     /// Nothing will be heard on the connection any more.
     pub(super) fn closed() -> Self {
         Self {
-            error: StoreError::in_doubt("the connection has ended"),
             replace: true,
-            no_script: false,
-            silent: false,
+            ..Self::told(StoreError::in_doubt("the connection has ended"))
         }
     }
 
@@ -66,12 +63,10 @@ impl Fault {
             shown.truncate(cut);
         }
         Self {
-            error: StoreError::in_doubt(format!(
-                "the server's answer makes no sense here: {shown}"
-            )),
             replace: true,
-            no_script: false,
-            silent: false,
+            ..Self::told(StoreError::in_doubt(format!(
+                "the server's answer makes no sense here: {shown}"
+            )))
         }
     }
 }
@@ -115,15 +110,28 @@ impl From<RedisError> for Fault {
 const RIGHTS: &str = "a lock client needs +set +get +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
                       +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix";
 
+/// What somebody is told whose server is a part of a cluster.
+const CLUSTER: &str = "it is a node of a Redis Cluster, which is not supported: use a single server, with \
+                       `cluster-enabled no`, for the locks";
+
 /// The server's own words where it said any: they name the missing right, the full memory, the
 /// replica.
 fn message(error: &RedisError) -> String {
+    if error.kind() == ErrorKind::Parse {
+        // What the parser says of it takes several lines.
+        return "what answers there does not speak Redis's protocol: is it the right port, and plain \
+                or TLS as the URL has it?"
+            .to_owned();
+    }
     let words = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         (None, _) => error.to_string(),
     };
-    if error.code() == Some("NOPERM") || words.contains("can't run this command") {
+    let crosses = error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot);
+    if crosses || error.is_cluster_error() {
+        format!("{words} ({CLUSTER})")
+    } else if error.code() == Some("NOPERM") || words.contains("can't run this command") {
         format!("{words} ({RIGHTS})")
     } else {
         words

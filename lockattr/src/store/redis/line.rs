@@ -239,7 +239,7 @@ impl Drop for Connecting {
 impl Server {
     /// Host and port, or the socket's path: never the user or the password, and never more than a
     /// line of a log holds.
-    fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         let address = self.target.address().to_string();
         address.chars().take(200).collect()
     }

@@ -105,6 +105,15 @@ impl Link {
         }))
     }
 
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.0.server
+    }
+
+    /// Connects, if need be.
+    pub(super) async fn open(&self, step: &mut Wait<'_>) -> Result<(), Fault> {
+        self.connection(self.here(), step).await.map(drop)
+    }
+
     /// A step begins that may last so long, with all its commands.
     pub(super) fn step(&self, bound: Duration) -> Wait<'_> {
         self.0.pulse.wait(bound)

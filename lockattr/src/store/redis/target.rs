@@ -21,6 +21,7 @@ const SCHEMES: [(&str, bool); 5] = [
 #[derive(Clone)]
 pub(crate) struct Target {
     client: Client,
+    is_tls: bool,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -103,6 +104,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
     let info = info.set_tcp_settings(settings);
     Ok(Target {
         client: Client::open(info).map_err(refused)?,
+        is_tls: tls,
         #[cfg(feature = "tls")]
         tls: tls.then(|| Tls::new(root_certificates)).transpose()?,
     })
@@ -143,6 +145,10 @@ impl Target {
             return PubSub::new(login, stream).await;
         }
         self.client.get_async_pubsub().await
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// Host and port, or the socket's path: never the user or the password.
