@@ -94,7 +94,7 @@ pub enum LossCause {
     HeldTooLong,
 }
 
-/// Why a store could not be asked. Cheap to clone.
+/// Why a store could not be asked, in one line. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreError(Arc<Inner>);
 
@@ -144,7 +144,7 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        OneLine(f).write_str(&self.0.message)
     }
 }
 

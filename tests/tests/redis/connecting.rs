@@ -14,7 +14,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::{log, wait};
 
-use crate::support::{BOUND, SLACK, job};
+use crate::support::{BOUND, SLACK, job, nap, timed};
 
 /// The one line that a refused client is told.
 async fn refused(url: &str) -> String {
@@ -244,6 +244,18 @@ async fn field_34_connecting_takes_few_round_trips() {
         assert!(start.elapsed() < 5 * TRIP, "{:?}", start.elapsed());
     }
     assert_eq!(server.keys(), [""; 0]);
+}
+
+/// The limit that is documented.
+#[tokio::test]
+async fn field_34_a_ttl_of_five_round_trips_is_held() {
+    const TRIP: Duration = Duration::from_millis(200);
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    proxy.treat(Way::Replies, Treatment::Delay(TRIP));
+    timed(&locks, 42, 5 * TRIP, nap(4_000)).await.unwrap();
+    assert_eq!(locks.stats().lost, 0);
 }
 
 /// Something that is no Redis: what it says first, and to whatever it is told.

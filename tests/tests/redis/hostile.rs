@@ -108,6 +108,10 @@ async fn keys_by_hand_cannot_break_a_line() {
     let error = locks.lock("a").acquire().await.unwrap_err();
     one_line(&error.to_string());
     assert!(error.to_string().contains("out of"), "{error}");
+    let Error::Unavailable { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    one_line(&source.to_string());
     for told in log::about("nightly") {
         one_line(&told.text);
     }
