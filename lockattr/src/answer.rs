@@ -6,12 +6,14 @@
 
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::sync::Once;
 
 use crate::error::Error;
 use crate::policy::{
     OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
     OnUnavailableSkip,
 };
+use crate::stderr;
 
 /// `on_busy = skip`.
 #[must_use]
@@ -108,7 +110,12 @@ fn tell_done(error: &Error) {
 
 /// For answers that do not tell the caller: the log is the only place that does.
 fn tell_down(error: &Error) {
+    static TOLD: Once = Once::new();
     tracing::error!(%error, "{NOT_RUN}");
+    // A program that has forgotten its client may well have no log either.
+    if matches!(error, Error::NotInstalled) {
+        TOLD.call_once(|| stderr::tell_unless_logged(&format!("{NOT_RUN}: {error}")));
+    }
 }
 
 /// For answers that do not tell the caller: the log is the only place that does.

@@ -48,8 +48,10 @@ impl Client {
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | the same over a Unix socket |
     /// | `memory:` | this process alone, for tests and development |
     ///
-    /// It takes, renews and gives back a throw-away key, so that a missing right, a wrong password
-    /// or a replica is found here and not in a job.
+    /// It takes, renews and gives back a throw-away key, so that a missing right, a wrong password,
+    /// a replica, a node of a Redis Cluster (which is not supported) or a proxy that does not know a
+    /// command is found here and not in a job. All of that is sent together: it takes about three
+    /// round trips, those of the connections included.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server
@@ -106,7 +108,8 @@ impl Client {
     }
 
     /// A request for several keys at once: all or none of them, in one step, so that no order of
-    /// keys can end in a deadlock. Keys that are equal count once.
+    /// keys can end in a deadlock. Keys that are equal are taken once. At most 1,000 are given: the
+    /// server answers nobody else during that step.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,8 @@ use crate::key::KeyError;
 ///
 /// The variants never stand in for one another: an outage is never reported as
 /// [`Busy`](Self::Busy), and a busy key never as an outage. `Display` is one line that names the
-/// key (without the client's prefix) and the cause.
+/// key (without the client's prefix) and the cause. Control characters in it are escaped; the fields
+/// have keys as they are. Of a call with more than four keys the first three are named.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +29,9 @@ pub enum Error {
         /// How long the holder's lease still runs unless it is renewed.
         remaining: Duration,
     },
-    /// The work was done already: a call with `once` has left its mark.
+    /// The work was done already: a call with `once` has left its mark, which stands for as long as
+    /// that call asked for. It is not waited for, however long the call would wait: the mark ends
+    /// when it would be time to run again, not when a holder is done.
     Done {
         /// The key, without the client's prefix.
         key: String,
@@ -91,7 +94,7 @@ pub enum LossCause {
     HeldTooLong,
 }
 
-/// Why a store could not be asked. Cheap to clone.
+/// Why a store could not be asked, in one line. Cheap to clone.
 #[derive(Clone)]
 pub struct StoreError(Arc<Inner>);
 
@@ -158,7 +161,7 @@ impl StoreError {
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.message)
+        OneLine(f).write_str(&self.0.message)
     }
 }
 
@@ -191,6 +194,12 @@ impl fmt::Display for LossCause {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(&mut OneLine(f))
+    }
+}
+
+impl Error {
+    fn write(&self, f: &mut impl Write) -> fmt::Result {
         match self {
             Self::Busy {
                 key,
@@ -219,7 +228,7 @@ impl fmt::Display for Error {
                 "`{key}` cannot be locked: {found} that is not a lock is stored under it; \
                  delete it or use another key or prefix"
             ),
-            Self::Key(error) => error.fmt(f),
+            Self::Key(error) => write!(f, "{error}"),
             Self::Invalid { key, reason } => write!(f, "`{key}` was not asked for: {reason}"),
             Self::Config(reason) => f.write_str(reason),
             Self::NotInstalled => f.write_str(
@@ -231,6 +240,27 @@ impl fmt::Display for Error {
                  with `client = …` or `client.scope(…)`",
             ),
         }
+    }
+}
+
+/// Escapes what would break or reorder the line that it stands in: keys by hand, and what a store
+/// says, may hold anything.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let breaks = |c: char| {
+            c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        };
+        for part in text.split_inclusive(breaks) {
+            let end = part.char_indices().next_back().filter(|(_, c)| breaks(*c));
+            let plain = end.map_or(part, |(at, _)| &part[..at]);
+            self.0.write_str(plain)?;
+            if let Some((_, c)) = end {
+                write!(self.0, "{}", c.escape_default())?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
-use crate::key::Keys;
+use crate::key::{self, Keys};
 use crate::owner::{Id, Origin};
 use crate::stats::Counters;
 use crate::store::{Found, Leave, Release, Want};
@@ -69,7 +69,7 @@ impl Names {
 
     fn several(locks: Vec<String>, prefix: usize) -> Self {
         let labels: Vec<_> = locks.iter().map(|lock| &lock[prefix..]).collect();
-        let label = labels.join(" + ");
+        let label = key::label(&labels);
         Self {
             what: What::Several(Box::new(Several { locks, label })),
             prefix,

@@ -1,8 +1,11 @@
 //! Keys: rendering a template's values into one string that no other values render to.
 
+use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt::{self, Display, Write};
 use std::iter;
+
+use crate::limits;
 
 /// The longest key, in bytes, without the client's prefix.
 pub(crate) const MAX_KEY: usize = 1024;
@@ -82,24 +85,30 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Several keys; those that are equal count once.
+    /// Several keys; those that are equal are taken once.
     ///
     /// # Errors
-    /// The error of the first key that could not be made, or of a call that names none.
+    /// The error of the first key that could not be made, or of a call that names none or more than
+    /// 1,000.
     pub fn all(keys: impl IntoIterator<Item = Result<Key, KeyError>>) -> Result<Self, KeyError> {
-        let mut keys = keys.into_iter();
-        let Some(first) = keys.next() else {
-            let kind = KeyErrorKind::NoKeys;
-            return Err(KeyError { kind });
-        };
-        let mut distinct = Self::from(first?);
+        let refused = |kind| Err(KeyError { kind });
+        let mut all = Vec::new();
         for key in keys {
-            let key = key?;
-            if key != distinct.first && !distinct.more.contains(&key) {
-                distinct.more.push(key);
+            if all.len() == limits::MAX_KEYS {
+                return refused(KeyErrorKind::TooMany);
             }
+            all.push(key?);
         }
-        Ok(distinct)
+        let mut known = HashSet::with_capacity(all.len());
+        let is_new: Vec<_> = all.iter().map(|key| known.insert(key)).collect();
+        let mut is_new = is_new.into_iter();
+        all.retain(|_| is_new.next().unwrap_or_default());
+        let mut distinct = all.into_iter();
+        let Some(first) = distinct.next() else {
+            return refused(KeyErrorKind::NoKeys);
+        };
+        let more = distinct.collect();
+        Ok(Self { first, more })
     }
 
     pub(crate) fn are_several(&self) -> bool {
@@ -120,6 +129,18 @@ impl From<Key> for Keys {
     }
 }
 
+/// So many keys are named in full in an error or a log: a few, and no list that fills the log.
+const NAMED: usize = 4;
+
+/// Several keys as an error or a log names them: `a + b + c + 997 more`.
+pub(crate) fn label(keys: &[&str]) -> String {
+    if keys.len() <= NAMED {
+        return keys.join(" + ");
+    }
+    let (named, more) = keys.split_at(NAMED - 1);
+    format!("{} + {} more", named.join(" + "), more.len())
+}
+
 /// Why no key could be made. The store was not asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
@@ -138,6 +159,7 @@ enum KeyErrorKind {
     },
     BlankKey,
     NoKeys,
+    TooMany,
     TooLong {
         starts: String,
     },
@@ -166,6 +188,12 @@ impl Display for KeyError {
             ),
             KeyErrorKind::BlankKey => f.write_str("no lock key: the key is empty or blank"),
             KeyErrorKind::NoKeys => f.write_str("no lock key: the list of keys is empty"),
+            KeyErrorKind::TooMany => write!(
+                f,
+                "no lock key: a call has at most {} keys; lock fewer at a time, or one key that \
+                 stands for all of them",
+                limits::MAX_KEYS
+            ),
             KeyErrorKind::TooLong { starts } => write!(
                 f,
                 "no lock key: the key that starts with `{starts}` is longer than {MAX_KEY} bytes; \

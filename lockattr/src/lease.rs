@@ -28,6 +28,7 @@ use crate::store::{Found, Token};
 ///
 /// Holding a `Lease` value does not stop work that goes on after the lease was lost: look at
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
+#[must_use = "dropped, as by `let _ = …`, a lease gives its key back at once: bind it to a name"]
 pub struct Lease {
     grant: Grant,
     /// Where this handle stands among the calls that share the grant; that of the call which took it

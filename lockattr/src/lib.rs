@@ -72,6 +72,7 @@ mod owner;
 mod policy;
 mod queue;
 mod stats;
+mod stderr;
 pub mod store;
 mod waker;
 

@@ -1,4 +1,4 @@
-//! The bounds of durations, and what is said to whoever leaves them.
+//! The bounds of durations and numbers, and what is said to whoever leaves them.
 
 use std::time::Duration;
 
@@ -43,6 +43,10 @@ pub(crate) fn length(what: &str, length: Duration) -> Result<Duration, String> {
 
 /// The most holders that a key may have at a time: each is a key that a refused call looks at.
 pub(crate) const MAX_PERMITS: u32 = 1000;
+
+/// The most keys of one call. They are taken in one step, and for as long nobody else is answered by
+/// the server: a few milliseconds.
+pub(crate) const MAX_KEYS: usize = 1000;
 
 /// A number of holders.
 pub(crate) fn permits(permits: u32) -> Result<u32, String> {

@@ -360,5 +360,5 @@ async fn a_panic_frees_the_key() {
     let scope = locks.clone();
     let run = tokio::spawn(async move { scope.scope(only_panics()).await });
     assert!(run.await.unwrap_err().is_panic());
-    locks.lock("panics").acquire().await.unwrap();
+    drop(locks.lock("panics").acquire().await.unwrap());
 }

@@ -30,7 +30,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     reply_timeout: Duration,
     name: Option<String>,
-    #[cfg(feature = "tls")]
+    /// Set with the feature `tls` alone.
     root_certificates: Option<Vec<u8>>,
 }
 
@@ -42,7 +42,6 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(1),
             reply_timeout: Duration::from_secs(1),
             name: None,
-            #[cfg(feature = "tls")]
             root_certificates: None,
         }
     }
@@ -89,7 +88,10 @@ impl ClientBuilder {
     }
 
     /// The root certificates, in PEM form, by which a `rediss://` server is verified, instead of
-    /// the machine's.
+    /// the machine's. Without TLS they are refused.
+    ///
+    /// The cryptography is that of the process where one is installed when the client is made
+    /// (`rustls::crypto::CryptoProvider::install_default`), and `ring` otherwise; none is installed.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
@@ -97,7 +99,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects, and proves that the client may do its work; see [`Client::connect`].
+    /// Connects, and checks that the client may do its work; see [`Client::connect`].
     ///
     /// # Errors
     /// Those of [`Client::connect`].
@@ -109,7 +111,7 @@ impl ClientBuilder {
                 let id = origin.new_id();
                 let (key, owner) = (format!("connect-check:{id}"), origin.owner(id));
                 redis
-                    .prove(&format!("{}{key}", client.0.prefix), &owner)
+                    .check(&format!("{}{key}", client.0.prefix), &owner)
                     .await
                     .map_err(|source| Error::Unavailable { key, source })?;
                 Ok(client)
@@ -161,7 +163,7 @@ impl ClientBuilder {
         let settings = redis::Settings {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            target: self.target(url)?,
+            target: redis::target(url, self.root_certificates.as_deref())?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
@@ -173,20 +175,6 @@ impl ClientBuilder {
             self.client(&engine, store, origin, false),
             redis,
         ))
-    }
-
-    #[cfg(feature = "tls")]
-    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
-        redis::target(url, self.root_certificates.clone())
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[expect(
-        clippy::unused_self,
-        reason = "with the feature `tls` it knows the certificates"
-    )]
-    fn target(&self, url: &str) -> Result<::redis::Client, Error> {
-        redis::target(url)
     }
 
     fn client(

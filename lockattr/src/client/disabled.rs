@@ -4,6 +4,7 @@ use std::sync::{Once, OnceLock};
 
 use super::Client;
 use crate::error::Error;
+use crate::stderr;
 
 /// Whether the environment turns locks off: `LOCKATTR_DISABLED=1`.
 pub(super) fn by_environment() -> bool {
@@ -15,11 +16,8 @@ pub(super) fn tell() {
     static TOLD: Once = Once::new();
     const LINE: &str = "LOCKS ARE DISABLED: every locked function runs unguarded in this process";
     TOLD.call_once(|| {
-        if tracing::enabled!(tracing::Level::ERROR) {
-            tracing::error!("{LINE}");
-        } else {
-            eprintln!("lockattr: {LINE}");
-        }
+        tracing::error!("{LINE}");
+        stderr::tell_unless_logged(LINE);
     });
 }
 

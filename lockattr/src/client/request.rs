@@ -27,7 +27,8 @@ impl LockRequest {
     }
 
     /// The lease's length: at least 10 ms, at most 366 days, rounded down to whole milliseconds.
-    /// The client's, 30 s unless set, where this is not called.
+    /// The client's, 30 s unless set, where this is not called. Not less than about five round trips
+    /// to the store, or it is over before it can be renewed.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings = self.settings.ttl(ttl);
         self
@@ -35,7 +36,8 @@ impl LockRequest {
 
     /// For how long a busy key is waited for: at most 366 days. One try where this is not called.
     ///
-    /// Those who wait come in their order; see the README's section on waiting.
+    /// Those who wait come in their order; see the README's section on waiting. The mark that a call
+    /// with `once` has left is not waited for: it is [`Error::Done`] at once.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.settings = self.settings.wait(wait);
         self
@@ -49,7 +51,8 @@ impl LockRequest {
     }
 
     /// How long the key stays closed at least, counted from the grant, however early the lease is
-    /// given back: from 1 ms to 366 days. Nothing where this is not called.
+    /// given back: from 1 ms to 366 days. Nothing where this is not called. For what runs
+    /// periodically, less than the period: see [`distributed_lock`](crate::distributed_lock#min_hold-max_hold).
     pub fn min_hold(mut self, length: Duration) -> Self {
         self.settings = self.settings.min_hold(length);
         self
@@ -77,7 +80,8 @@ impl LockRequest {
     /// Cancel-safe: a dropped future gives back what it may have got.
     ///
     /// # Errors
-    /// [`Error::Busy`] once the wait is over, [`Error::Unavailable`], [`Error::Foreign`],
+    /// [`Error::Busy`] once the wait is over; [`Error::Done`] at once where one of the keys bears the
+    /// mark of a locked function with `once`; [`Error::Unavailable`], [`Error::Foreign`],
     /// [`Error::Key`] and [`Error::Invalid`].
     pub async fn acquire(self) -> Result<Lease, Error> {
         let Self {

@@ -1,6 +1,7 @@
 //! Locks in this process alone, for tests and development.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::iter;
 use std::mem;
 use std::pin::Pin;
@@ -37,12 +38,17 @@ use crate::waker;
 /// assert!(matches!(client.lock("sync:42").acquire().await, Err(Error::Unavailable { .. })));
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<Locks>>);
 
-#[derive(Debug, Default)]
+/// As many names are kept at least before those whose time is over are looked for.
+const SWEPT_FROM: usize = 1024;
+
+#[derive(Default)]
 struct Locks {
     held: HashMap<String, Held>,
+    /// With so many names those whose time is over are taken out.
+    sweep_at: usize,
     last_token: u64,
     without_tokens: bool,
     refusal: Option<String>,
@@ -54,7 +60,6 @@ struct Locks {
     to_wake: Vec<Waker>,
 }
 
-#[derive(Debug)]
 struct Waiting {
     names: Vec<String>,
     want: Want,
@@ -62,19 +67,17 @@ struct Waiting {
     ttl: Duration,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Hears {
     news: Option<Woken>,
     waker: Option<Waker>,
 }
 
-#[derive(Debug)]
 struct Held {
     by: Holder,
     until: Instant,
 }
 
-#[derive(Debug)]
 enum Holder {
     Owner(String),
     /// A lease of another store, as long as that stands in for this one.
@@ -165,9 +168,7 @@ impl Memory {
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
         let until = after(ttl);
         let by = Holder::Owner(owner.to_owned());
-        self.locks()
-            .held
-            .insert(name.to_owned(), Held { by, until });
+        self.locks().keep(name, Held { by, until });
     }
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
@@ -214,6 +215,18 @@ impl Memory {
 }
 
 impl Locks {
+    /// Keeps something under a name. What expires is not seen to, so names that nobody asks for any
+    /// more are looked for whenever there are twice as many as the last time: a constant cost a name.
+    fn keep(&mut self, name: &str, held: Held) {
+        if self.held.len() >= self.sweep_at.max(SWEPT_FROM) {
+            let now = now();
+            self.held.retain(|_, held| held.until > now);
+            self.held.shrink_to(2 * SWEPT_FROM);
+            self.sweep_at = 2 * self.held.len();
+        }
+        self.held.insert(name.to_owned(), held);
+    }
+
     fn live(&mut self, name: &str) -> Option<&mut Held> {
         if self.held.get(name)?.until <= now() {
             self.held.remove(name);
@@ -336,7 +349,7 @@ impl Locks {
         for name in names {
             let by = Holder::Owner(owner.to_owned());
             let until = after(ttl);
-            self.held.insert(name.clone(), Held { by, until });
+            self.keep(name, Held { by, until });
         }
         Ok(index)
     }
@@ -390,14 +403,27 @@ impl Locks {
                 Leave::Done(length) => Some((Holder::Done(SystemTime::now()), length)),
             };
             match left {
-                None => self.held.remove(name),
+                None => {
+                    self.held.remove(name);
+                }
                 Some((by, length)) => {
                     let until = after(length);
-                    self.held.insert(name.to_owned(), Held { by, until })
+                    self.keep(name, Held { by, until });
                 }
-            };
+            }
         }
         found
+    }
+}
+
+/// Not the owners of what is held: whoever knows one can give it back.
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let locks = self.locks();
+        f.debug_struct("Memory")
+            .field("names", &locks.held.len())
+            .field("waiting", &locks.waiting.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -19,27 +19,31 @@ use super::{
 use crate::engine::Engine;
 use crate::error::StoreError;
 
+mod check;
 mod desk;
 mod fault;
 mod line;
 mod link;
 mod message;
+mod probe;
 mod pulse;
 mod reply;
 mod script;
 mod subscriber;
 mod subscription;
 mod target;
+#[cfg(feature = "tls")]
+mod tls;
 mod unanswered;
 
 use fault::{Fault, Otherwise};
 use line::Server;
 use link::{Answer, Link, Watchdog};
 use pulse::Wait;
-use reply::{Verdict, each, found, index, number, verdict};
+use reply::{Verdict, each, found, index, token, verdict};
 use script::{Form, Lua, Queue};
 use subscriber::{Subscriber, Unclaimed};
-pub(crate) use target::target;
+pub(crate) use target::{Target, target};
 
 /// How long a token counter outlives the last token drawn. Without the counter the server's clock
 /// alone makes tokens grow, so it has to last longer than any step back that this clock may make.
@@ -72,7 +76,7 @@ pub(crate) struct Settings {
     pub(crate) prefix: String,
     /// Which client it is, among all.
     pub(crate) id: String,
-    pub(crate) target: redis::Client,
+    pub(crate) target: Target,
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) reply_timeout: Duration,
@@ -121,99 +125,6 @@ impl Redis {
                     include_str!("redis/token.lua")
                 )),
             },
-        }
-    }
-
-    /// Goes through every step once on a throw-away key, so that a missing right or a server that
-    /// cannot be written to is found before any job runs. Loads the scripts on the way.
-    pub(crate) async fn prove(&self, name: &str, owner: &str) -> Result<(), StoreError> {
-        const TTL: Duration = Duration::from_secs(10);
-        let names = [name.to_owned()];
-        let first = Request {
-            names: &names,
-            want: Want::All,
-            owner,
-            ttl: TTL,
-            try_: Try::First,
-            wait: Duration::ZERO,
-        };
-        // It waits, and then it waits no more.
-        let refused = Request {
-            owner: "another",
-            try_: Try::Again,
-            wait: TTL,
-            ..first
-        };
-        // A server that knows the scripts already would hide that their texts may not be sent.
-        let mut eval = redis::cmd("EVAL");
-        eval.arg("return #KEYS").arg(1).arg(name);
-        let steps = async {
-            let may_eval = self.calls.ask(eval, &mut self.step()).await;
-            may_eval.map_err(|fault| fault.error)?;
-            self.acquire(first).await?;
-            self.acquire(refused).await?;
-            let wait = Duration::ZERO;
-            self.acquire(Request { wait, ..refused }).await?;
-            let lease = Renewal {
-                name,
-                owner,
-                ttl: TTL,
-            };
-            let mut renewed = self.renew(&[lease], self.reply_timeout).await?;
-            renewed.pop().transpose()?;
-            // A release goes on where this is refused, so it would not show.
-            let mut pop = redis::cmd("ZPOPMIN");
-            pop.arg(self.queue(name));
-            // Only what is not a lock is asked for its kind.
-            let mut kind = redis::cmd("TYPE");
-            kind.arg(name);
-            for command in [pop, kind] {
-                let may = self.calls.ask(command, &mut self.step()).await;
-                may.map_err(|fault| fault.error)?;
-            }
-            self.prove_channel().await;
-            self.token(&names, &names, owner).await
-        };
-        let proved = steps.await;
-        let release = Release {
-            names: &names,
-            want: Want::All,
-            index: 0,
-            lock: name,
-            owner,
-            leave: &[],
-            keep_marks: false,
-            granted: true,
-            asked: None,
-        };
-        let released = self.release(release).await;
-        // The keys are this client's alone; without the right to run scripts this is the only way.
-        let mut delete = redis::cmd("DEL");
-        delete
-            .arg(name)
-            .arg(self.counter(name))
-            .arg(self.queue(name));
-        let _ = self.calls.ask(delete, &mut self.step()).await;
-        match (proved?, released?) {
-            (Token::Drawn(_), Found::Ours) => Ok(()),
-            _ => Err(StoreError::refused(format!(
-                "the server does not keep what is written to it: the lock `{name}` was granted \
-                 and then gone"
-            ))),
-        }
-    }
-
-    /// Without the right to its channel a client works all the same, but nobody wakes its callers.
-    async fn prove_channel(&self) {
-        let mut publish = redis::cmd("PUBLISH");
-        publish.arg(self.subscriber.channel()).arg("");
-        let published = self.calls.ask(publish, &mut self.step()).await;
-        let proved = match published {
-            Ok(_) => self.subscriber.prove().await,
-            Err(fault) => Err(fault.error),
-        };
-        if let Err(error) = proved {
-            self.subscriber.tell_unheard(&error);
         }
     }
 
@@ -284,9 +195,13 @@ impl Redis {
     /// What takes a lock that is free; several locks take a script, the first of several slots does
     /// not.
     fn first_try(request: &Request<'_>) -> Option<Cmd> {
-        let (([name], _) | ([name, ..], Want::Any)) = (request.names, request.want) else {
-            return None;
-        };
+        match (request.names, request.want) {
+            ([name], _) | ([name, ..], Want::Any) => Some(Self::take(request, name)),
+            _ => None,
+        }
+    }
+
+    fn take(request: &Request<'_>, name: &str) -> Cmd {
         let mut command = Cmd::with_capacity(6, name.len() + request.owner.len() + 32);
         command
             .arg("SET")
@@ -295,7 +210,7 @@ impl Redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        Some(command)
+        command
     }
 
     /// Goes on where the first try was not granted, or there was none.
@@ -359,14 +274,7 @@ impl Redis {
         leases: &[Renewal<'_>],
         patience: Duration,
     ) -> Result<Vec<Result<Found, Fault>>, Fault> {
-        let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
-        let call = |form: Form<'_>| {
-            let mut command = form.call(&names, &[]);
-            for lease in leases {
-                command.arg(lease.owner).arg(millis(lease.ttl));
-            }
-            command
-        };
+        let call = |form: Form<'_>| Self::renew_call(form, leases);
         let renew = &self.scripts.renew;
         let (answer, _) = renew
             .run_by_watchdog(&self.watchdog, call, patience)
@@ -432,6 +340,23 @@ impl Redis {
                 Leave::Done(length) => command.arg("done").arg(millis(*length)),
             };
         }
+        command
+    }
+
+    fn renew_call(form: Form<'_>, leases: &[Renewal<'_>]) -> Cmd {
+        let names: Vec<_> = leases.iter().map(|lease| lease.name).collect();
+        let mut command = form.call(&names, &[]);
+        for lease in leases {
+            command.arg(lease.owner).arg(millis(lease.ttl));
+        }
+        command
+    }
+
+    fn token_call(&self, form: Form<'_>, held: &[String], locks: &[String], owner: &str) -> Cmd {
+        let counters = locks.iter().map(|lock| self.counter(lock));
+        let keys: Vec<_> = held.iter().cloned().chain(counters).collect();
+        let mut command = form.call(&keys, &[]);
+        command.arg(owner).arg(millis(COUNTER_TTL)).arg(held.len());
         command
     }
 
@@ -525,15 +450,9 @@ impl Store for Redis {
         owner: &'a str,
     ) -> Reply<'a, Token> {
         Box::pin(async move {
-            let counters = locks.iter().map(|lock| self.counter(lock));
-            let keys: Vec<_> = held.iter().cloned().chain(counters).collect();
             let mut step = self.two_steps();
             let draw = async |step: &mut Wait<'_>| {
-                let call = |form: Form<'_>| {
-                    let mut command = form.call(&keys, &[]);
-                    command.arg(owner).arg(millis(COUNTER_TTL)).arg(held.len());
-                    command
-                };
+                let call = |form: Form<'_>| self.token_call(form, held, locks, owner);
                 self.scripts.token.run(&self.calls, call, step).await
             };
             let answer = match draw(&mut step).await {
@@ -542,14 +461,7 @@ impl Store for Redis {
                 answer => answer,
             };
             let (answer, _) = answer.map_err(|fault| fault.error)?;
-            if let Some(found) = found(&answer).filter(|found| *found != Found::Ours) {
-                return Ok(Token::NotHeld(found));
-            }
-            match &answer {
-                Value::BulkString(digits) => number(digits).map(Token::Drawn),
-                _ => None,
-            }
-            .ok_or_else(|| self.nonsense(&answer).error)
+            token(&answer).ok_or_else(|| self.nonsense(&answer).error)
         })
     }
 

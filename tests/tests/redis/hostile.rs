@@ -1,13 +1,13 @@
 //! Every public function with nothing, too much, and what was never meant: errors, no panics, and
 //! nothing that reaches the server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, Key};
+use lockattr::{Client, Error, Key, Memory};
 use tests::server::Server;
-use tests::wait;
+use tests::{log, wait};
 
-use crate::support::pair;
+use crate::support::{SLACK, client, pair};
 
 const ODD_TIMES: [Duration; 4] = [
     Duration::ZERO,
@@ -66,6 +66,100 @@ async fn keys_by_hand_cannot_become_another_command() {
         assert_eq!(server.get(&format!("lock:{key}")), None);
     }
     assert_eq!(server.get("precious").as_deref(), Some("v"));
+}
+
+/// One line whatever the key holds, in what is shown; the store and the error have it as it is.
+#[tokio::test]
+async fn keys_by_hand_cannot_break_a_line() {
+    log::listen();
+    let (server, locks) = pair().await;
+    for key in [
+        "nightly\nERROR forged",
+        "nightly\r\u{1b}[2K",
+        "nightly\u{2028}forged",
+        "nightly\u{85}forged",
+        "nightly\u{202e}forged",
+    ] {
+        let lease = locks.lock(key).acquire().await.unwrap();
+        assert_eq!(lease.key(), key);
+        assert!(server.get(&format!("lock:{key}")).is_some());
+        let busy = locks.lock(key).acquire().await.unwrap_err();
+        let Error::Busy { key: told, .. } = &busy else {
+            panic!("{busy:?}")
+        };
+        assert_eq!(told, key);
+        let invalid = locks.lock(key).ttl(Duration::ZERO).acquire().await;
+        let both = locks.lock_all([key, "other"]).acquire().await.unwrap_err();
+        let _: () = server.words(&["DEL", &format!("lock:{key}")]).unwrap();
+        let lost = lease.extend(Duration::from_secs(9)).await.unwrap_err();
+        let _: () = server
+            .words(&["HSET", &format!("lock:{key}"), "f", "v"])
+            .unwrap();
+        let foreign = locks.lock(key).acquire().await.unwrap_err();
+        for error in [busy, invalid.unwrap_err(), both, lost, foreign] {
+            one_line(&error.to_string());
+            one_line(&format!("{error:?}"));
+        }
+    }
+    // What a store of one's own says stands in the same line.
+    let memory = Memory::new();
+    let locks = Client::builder().store(memory.clone()).unwrap();
+    memory.refuse(Some("out of\norder"));
+    let error = locks.lock("a").acquire().await.unwrap_err();
+    one_line(&error.to_string());
+    assert!(error.to_string().contains("out of"), "{error}");
+    let Error::Unavailable { source, .. } = error else {
+        panic!("{error:?}")
+    };
+    one_line(&source.to_string());
+    for told in log::about("nightly") {
+        one_line(&told.text);
+    }
+}
+
+fn one_line(text: &str) {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202e}');
+    assert!(!text.contains(breaks), "{text:?}");
+}
+
+#[tokio::test]
+async fn a_call_has_a_thousand_keys_at_most() {
+    let (server, locks) = pair().await;
+    let keys = |count: usize| (0..count).map(|row| format!("row:{row}"));
+    let before = server.commands();
+    let start = Instant::now();
+    for count in [1_001, 40_000] {
+        let error = locks.lock_all(keys(count)).acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Key(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("1000 keys") && text.len() < 300, "{text}");
+    }
+    // It does not even go on to count them.
+    let endless = locks.lock_all(std::iter::repeat("a")).acquire().await;
+    assert!(matches!(endless, Err(Error::Key(_))), "{endless:?}");
+    assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+    assert_eq!(server.commands().since(&before).total(), 0);
+
+    // The longest list works, and what is told of it fits into a line.
+    let lease = locks.lock_all(keys(1_000)).acquire().await.unwrap();
+    assert_eq!(server.size(), 1_000);
+    let label = "row:0 + row:1 + row:2 + 997 more";
+    assert_eq!(lease.key(), label);
+    let other = client(&server).await;
+    let busy = other.lock_all(keys(1_000)).acquire().await.unwrap_err();
+    assert!(busy.to_string().len() < 300, "{busy}");
+    let invalid = locks
+        .lock_all(keys(1_000))
+        .ttl(Duration::ZERO)
+        .acquire()
+        .await;
+    let invalid = invalid.unwrap_err().to_string();
+    assert!(invalid.contains(label), "{invalid}");
+    lease.release().await.unwrap();
+    assert_eq!(server.size(), 0);
+    // A few are all named, and equal ones count once.
+    let few = locks.lock_all(["b", "a", "b", "c", "a", "d"]);
+    assert_eq!(few.acquire().await.unwrap().key(), "b + a + c + d");
 }
 
 #[tokio::test]

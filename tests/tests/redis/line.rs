@@ -154,7 +154,7 @@ async fn who_does_not_wait_is_told_without_a_command_that_this_process_holds_the
     assert_eq!(locks.stats().busy, 100);
     lease.release().await.unwrap();
     // And not told any longer than it is true.
-    locks.lock("sync:42").acquire().await.unwrap();
+    drop(locks.lock("sync:42").acquire().await.unwrap());
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod support;
 
 mod acquire;
 mod blocked_log;
+mod connecting;
 mod dropped_in_flight;
 mod due;
 mod events;

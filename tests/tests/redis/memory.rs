@@ -52,7 +52,7 @@ async fn clients_of_one_memory_exclude_each_other_and_others_do_not() {
     assert_eq!(memory.holder("lock:a").as_deref(), Some(lease.owner()));
     // Another store.
     let other = Client::connect("memory:").await.unwrap();
-    other.lock("a").acquire().await.unwrap();
+    drop(other.lock("a").acquire().await.unwrap());
     lease.release().await.unwrap();
     assert_eq!(memory.holder("lock:a"), None);
 }
@@ -103,6 +103,47 @@ async fn memory_plays_the_faults_of_a_store() {
     })
     .await
     .unwrap();
+}
+
+#[distributed_lock(key = "once:<id>", once = "1s", client = locks)]
+async fn once(locks: &Client, id: u32) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_and_leases_that_are_over_take_no_memory() {
+    let memory = Memory::new();
+    let locks = Client::builder().store(memory.clone()).unwrap();
+    for id in 0..100_000 {
+        once(&locks, id).await.unwrap();
+        if id % 1_000 == 0 {
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+    }
+    assert_eq!(memory.holder("lock:once:0"), None);
+    let kept = kept(&memory);
+    assert!(kept < 5_000, "{kept} names");
+    // What is not over stays.
+    let lease = locks.lock("long").ttl(HOUR).acquire().await.unwrap();
+    for id in 0..10_000 {
+        memory.take(&format!("other:{id}"), "somebody", Duration::from_millis(1));
+        if id % 1_000 == 0 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+    }
+    assert_eq!(memory.holder("lock:long").as_deref(), Some(lease.owner()));
+    lease.release().await.unwrap();
+}
+
+/// How many names a store in memory keeps.
+fn kept(memory: &Memory) -> usize {
+    let text = format!("{memory:?}");
+    assert!(!text.contains('@'), "owners are not shown: {text:.200}");
+    let (_, rest) = text.split_once("names: ").expect("a count of names");
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+    digits
+        .and_then(|count| count.parse().ok())
+        .expect("a count")
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockattr::{Client, Error};
+use tests::server::Server;
 use tests::tls::Authority;
 
 use crate::support::{job, nap, timed};
@@ -59,10 +60,7 @@ async fn a_url_cannot_switch_verification_off_unnoticed() {
     let error = Client::connect(format!("{url}#insecure"))
         .await
         .expect_err("verified");
-    assert!(
-        matches!(error, Error::Config(_) | Error::Unavailable { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, Error::Config(_)), "{error:?}");
     assert_eq!(server.commands().of("set"), 0);
 }
 
@@ -72,16 +70,52 @@ async fn plain_and_encrypted_do_not_meet() {
     let (server, url) = authority.server("127.0.0.1");
     // Plain words to the encrypted port, and encrypted ones to the plain port.
     let plain = url.replace("rediss://", "redis://");
-    assert!(matches!(
-        Client::connect(&plain).await,
-        Err(Error::Unavailable { .. })
-    ));
+    one_line(
+        &Client::connect(&plain).await,
+        &["no Redis answers", "TLS", "rediss://"],
+    );
     let encrypted = server.url().replace("redis://", "rediss://");
     let builder = Client::builder().root_certificates(authority.pem());
-    assert!(matches!(
-        builder.connect(&encrypted).await,
-        Err(Error::Unavailable { .. })
-    ));
+    let client = builder.connect(&encrypted).await;
+    one_line(&client, &["without TLS", "redis://"]);
+    // The same with a password, which is not sent in the clear.
+    let locked = Server::with(&["--requirepass", "mainpass"]);
+    let encrypted = locked
+        .url_as("", "mainpass")
+        .replace("redis://", "rediss://");
+    one_line(
+        &Client::connect(&encrypted).await,
+        &["without TLS", "redis://"],
+    );
+}
+
+fn one_line(client: &Result<Client, Error>, words: &[&str]) {
+    let Err(error @ Error::Unavailable { .. }) = client else {
+        panic!("{client:?}")
+    };
+    let text = error.to_string();
+    assert!(!text.contains(char::is_control), "{text:?}");
+    for word in words {
+        assert!(text.contains(word), "no {word:?} in {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn root_certificates_without_tls_are_refused() {
+    let authority = Authority::new();
+    let server = Server::start();
+    for url in [
+        server.url(),
+        server.url().replace("redis://", "valkey://"),
+        server.socket_url(),
+    ] {
+        let builder = Client::builder().root_certificates(authority.pem());
+        let lazy = builder.clone().connect_lazily(&url);
+        assert!(matches!(lazy, Err(Error::Config(_))), "{url}: {lazy:?}");
+        let error = builder.connect(&url).await.expect_err("refused");
+        assert!(matches!(error, Error::Config(_)), "{url}: {error:?}");
+        assert!(error.to_string().contains("root_certificates"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::fault::Fault;
+use super::target::{Connection, Driven};
 use crate::waker;
 
 mod driver;
@@ -36,6 +37,7 @@ const TOGETHER: usize = 32;
 pub(super) struct Desk {
     redis: MultiplexedConnection,
     shared: Arc<Shared>,
+    _driven: Option<Driven>,
 }
 
 #[derive(Default)]
@@ -96,10 +98,15 @@ enum Sent {
 
 impl Desk {
     /// Has a connection driven on this runtime.
-    pub(super) fn new(redis: MultiplexedConnection, runtime: &Handle) -> Arc<Self> {
+    pub(super) fn new(connection: Connection, runtime: &Handle) -> Arc<Self> {
+        let Connection { redis, driven } = connection;
         let shared: Arc<Shared> = Arc::default();
         runtime.spawn(Driver::new(Arc::clone(&shared), redis.clone()));
-        Arc::new(Self { redis, shared })
+        Arc::new(Self {
+            redis,
+            shared,
+            _driven: driven,
+        })
     }
 
     pub(super) fn replies(&self) -> u64 {

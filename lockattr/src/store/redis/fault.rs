@@ -92,7 +92,12 @@ impl From<RedisError> for Fault {
                 | ErrorKind::RESP3NotSupported
         );
         let Some(code) = error.code() else {
-            let message = error.to_string();
+            // What a parser says of something else takes several lines.
+            let message = if error.kind() == ErrorKind::Parse {
+                NOT_REDIS.to_owned()
+            } else {
+                error.to_string()
+            };
             return if answered {
                 Self::told(StoreError::refused(message))
             } else {
@@ -156,12 +161,23 @@ impl Said {
         }
     }
 
+    /// Whether it is what a part of a cluster says.
+    fn is_of_cluster(&self) -> bool {
+        ["CROSSSLOT", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"].contains(&self.code.as_str())
+    }
+
     /// They name the missing right, the full memory, the replica.
     fn message(&self) -> String {
         let Self { code, words } = self;
         let gap = if words.is_empty() { "" } else { " " };
-        let rights = if self.is_denied() { RIGHTS } else { "" };
-        format!("{code}{gap}{words}{rights}")
+        let advice = if self.is_denied() {
+            RIGHTS
+        } else if self.is_of_cluster() {
+            CLUSTER
+        } else {
+            ""
+        };
+        format!("{code}{gap}{words}{advice}")
     }
 }
 
@@ -191,6 +207,13 @@ fn without_name(words: &str) -> String {
         None => words.to_owned(),
     }
 }
+
+const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is it the right port, and plain or TLS \
+                         as the URL has it?";
+
+/// What somebody is told whose server is a part of a cluster.
+const CLUSTER: &str = " (it is a node of a Redis Cluster, which is not supported: use a single server, with \
+                       `cluster-enabled no`, for the locks)";
 
 /// What a user needs, for a server that does not say which of them is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \

@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::AsyncConnectionConfig;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::desk::Desk;
 use super::fault::Fault;
+use super::target::Target;
 use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
 
 /// How to reach a server.
 pub(super) struct Server {
-    pub(super) target: redis::Client,
+    pub(super) target: Target,
     /// `CLIENT SETNAME`, where the application gave a name.
     pub(super) name: Option<String>,
     pub(super) engine: Engine,
@@ -165,24 +165,17 @@ impl Line {
 
     async fn open(&self) -> Result<Arc<Desk>, StoreError> {
         let server = &self.0.server;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
         let fault = |error| Fault::from(error).error;
-        let mut redis = server
-            .target
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(fault)?;
+        let mut connection = server.target.connection().await.map_err(fault)?;
         if let Some(name) = &server.name {
             redis::cmd("CLIENT")
                 .arg("SETNAME")
                 .arg(name)
-                .exec_async(&mut redis)
+                .exec_async(&mut connection.redis)
                 .await
                 .map_err(fault)?;
         }
-        Ok(Desk::new(redis, &self.0.runtime))
+        Ok(Desk::new(connection, &self.0.runtime))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -246,8 +239,8 @@ impl Drop for Connecting {
 impl Server {
     /// Host and port, or the socket's path: never the user or the password, and never more than a
     /// line of a log holds.
-    fn address(&self) -> String {
-        let address = self.target.get_connection_info().addr().to_string();
+    pub(super) fn address(&self) -> String {
+        let address = self.target.address().to_string();
         address.chars().take(200).collect()
     }
 }

@@ -109,6 +109,15 @@ impl Link {
         }))
     }
 
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.0.server
+    }
+
+    /// Connects, if need be.
+    pub(super) async fn open(&self, step: &mut Wait<'_>) -> Result<(), Fault> {
+        self.connection(self.here(), step).await.map(drop)
+    }
+
     /// A step begins that may last so long, with all its commands.
     pub(super) fn step(&self, bound: Duration) -> Wait<'_> {
         self.0.pulse.wait(bound)
@@ -376,6 +385,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
+    use super::super::target::target;
     use super::*;
     use crate::engine::Engine;
 
@@ -405,7 +415,7 @@ mod tests {
         const BOUND: Duration = Duration::from_secs(10);
         let (url, pings) = agreeable();
         let server = Arc::new(Server {
-            target: redis::Client::open(url).unwrap(),
+            target: target(&url, None).unwrap(),
             name: None,
             engine: Engine::start().unwrap(),
             connect_timeout: BOUND,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use redis::{RedisError, Value};
 
 use super::fault::Fault;
-use crate::store::{Acquired, Found};
+use crate::store::{Acquired, Found, Token};
 
 pub(super) struct Verdict {
     pub(super) acquired: Acquired,
@@ -18,10 +18,11 @@ pub(super) fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<V
     let Value::Array(parts) = answer else {
         return None;
     };
-    let [Value::Int(state), Value::Int(index), rest @ ..] = parts.as_slice() else {
+    let [state, index, rest @ ..] = parts.as_slice() else {
         return None;
     };
-    let index = usize::try_from(*index).ok()?;
+    let state = integer(state)?;
+    let index = usize::try_from(integer(index)?).ok()?;
     let mut server = None;
     let acquired = match (state, rest) {
         (1, []) => Acquired::Granted {
@@ -29,36 +30,53 @@ pub(super) fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<V
             sent,
             in_doubt,
         },
-        (0, [Value::BulkString(owner), Value::Int(left), queued @ ..]) => Acquired::Busy {
+        (0, [owner, left, queued @ ..]) => Acquired::Busy {
             index,
-            owner: String::from_utf8_lossy(owner).into_owned(),
-            remaining: Duration::from_millis(u64::try_from(*left).unwrap_or(0)),
+            owner: text(owner)?,
+            remaining: Duration::from_millis(u64::try_from(integer(left)?).unwrap_or(0)),
             place: match queued {
                 [] => None,
-                [Value::Int(place), Value::BulkString(time)] => {
+                [place, time] => {
                     server = Some(number(time)?);
-                    Some(u64::try_from(*place).ok()?)
+                    Some(number(place)?)
                 }
                 _ => return None,
             },
             in_doubt,
         },
-        (2, [Value::BulkString(since)]) => Acquired::Done {
+        (2, [since]) => Acquired::Done {
             index,
             since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
             in_doubt,
         },
-        (-1, [Value::BulkString(found)]) => Acquired::Foreign {
+        (-1, [found]) => Acquired::Foreign {
             index,
-            found: String::from_utf8_lossy(found).into_owned(),
+            found: text(found)?,
         },
         _ => return None,
     };
     Some(Verdict { acquired, server })
 }
 
-pub(super) fn number(digits: &[u8]) -> Option<u64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+/// A string in whatever form: stand-in servers answer some as simple strings, or numbers as such.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+pub(super) fn integer(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => Some(*number),
+        other => text(other)?.parse().ok(),
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    u64::try_from(integer(value)?).ok()
 }
 
 pub(super) fn index(verdict: &Acquired) -> usize {
@@ -71,10 +89,10 @@ pub(super) fn index(verdict: &Acquired) -> usize {
 }
 
 pub(super) fn found(answer: &Value) -> Option<Found> {
-    match answer {
-        Value::Int(1) => Some(Found::Ours),
-        Value::Int(0) => Some(Found::Nothing),
-        Value::Int(2) => Some(Found::Another),
+    match integer(answer)? {
+        1 => Some(Found::Ours),
+        0 => Some(Found::Nothing),
+        2 => Some(Found::Another),
         _ => None,
     }
 }
@@ -90,4 +108,13 @@ pub(super) fn each(answer: &Value, leases: usize) -> Option<Vec<Result<Found, Fa
     };
     let each: Option<Vec<_>> = parts.iter().map(part).collect();
     each.filter(|each| each.len() == leases)
+}
+
+pub(super) fn token(answer: &Value) -> Option<Token> {
+    match found(answer) {
+        // A clock says more than that.
+        Some(Found::Ours) => None,
+        Some(found) => Some(Token::NotHeld(found)),
+        None => number(answer).map(Token::Drawn),
+    }
 }

@@ -35,7 +35,7 @@ impl Lua {
         }
     }
 
-    fn by_text(&self) -> Form<'_> {
+    pub(super) fn by_text(&self) -> Form<'_> {
         Form {
             verb: "EVAL",
             script: self.text,

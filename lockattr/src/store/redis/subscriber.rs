@@ -189,10 +189,10 @@ impl Subscriber {
     }
 
     /// Subscribes once, and hears nothing.
-    pub(super) async fn prove(&self) -> Result<(), StoreError> {
+    pub(super) async fn check(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
         let engine = &self.0.server.engine;
-        let proved = engine.spawn(async move {
+        let checked = engine.spawn(async move {
             let Shared {
                 server, channel, ..
             } = &*shared;
@@ -201,7 +201,7 @@ impl Subscriber {
                 .await
                 .map(drop)
         });
-        proved
+        checked
             .await
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
     }

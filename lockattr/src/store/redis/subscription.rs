@@ -47,7 +47,7 @@ impl Subscription {
         let connecting = {
             let (server, channel) = (Arc::clone(server), channel.to_owned());
             async move {
-                let (mut sink, stream) = server.target.get_async_pubsub().await?.split();
+                let (mut sink, stream) = server.target.pubsub().await?.split();
                 sink.subscribe(&channel).await?;
                 Ok((sink, Task(tokio::spawn(deliver(stream, hear)))))
             }

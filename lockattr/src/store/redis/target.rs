@@ -1,55 +1,158 @@
-//! From a URL to a server. What is said of a URL never repeats it: it may hold a password.
+//! From a URL to a server, and to a connection. What is said of a URL never repeats it: it may hold a
+//! password.
 
-use redis::{Client, IntoConnectionInfo};
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
 
+#[cfg(feature = "tls")]
+use super::tls::Tls;
 use crate::error::Error;
 
-/// What may stand before `://` here.
-const SCHEMES: [&str; 5] = ["redis", "rediss", "unix", "valkey", "valkeys"];
+/// What may stand before `://` here, and whether it means TLS.
+const SCHEMES: [(&str, bool); 5] = [
+    ("redis", false),
+    ("rediss", true),
+    ("unix", false),
+    ("valkey", false),
+    ("valkeys", true),
+];
 
 /// The server that a URL names.
-pub(crate) fn target(
-    url: &str,
-    #[cfg(feature = "tls")] root_certificates: Option<Vec<u8>>,
-) -> Result<Client, Error> {
-    let scheme = url.split(':').next().unwrap_or_default();
-    if !SCHEMES.contains(&scheme) {
-        return Err(Error::Config(format!(
-            "a store's URL starts with redis://, rediss://, unix:// or is memory:, and not with {:?}",
-            scheme.chars().take(20).collect::<String>()
-        )));
+#[derive(Clone)]
+pub(crate) struct Target {
+    client: Client,
+    is_tls: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+/// A connection that stands, and what ends the task that drives it where the redis client does not.
+pub(super) struct Connection {
+    pub(super) redis: MultiplexedConnection,
+    pub(super) driven: Option<Driven>,
+}
+
+/// Ends a connection's task when dropped.
+pub(super) struct Driven(tokio::task::JoinHandle<()>);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.abort();
     }
-    let tls = matches!(scheme, "rediss" | "valkeys");
+}
+
+/// The server that a URL names; `root_certificates` are for one over TLS.
+pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Target, Error> {
+    let refuse = |reason: String| Err(Error::Config(reason));
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let known = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme);
+    let Some((scheme, tls)) = known.copied() else {
+        return refuse(
+            "a store's URL starts with redis://, rediss://, unix://, valkey:// or valkeys://, or is \
+             memory:, and this one does not"
+                .to_owned(),
+        );
+    };
     if tls && !cfg!(feature = "tls") {
-        return Err(Error::Config(format!(
+        return refuse(format!(
             "{scheme}:// needs TLS: enable the feature `tls` of the crate `lockattr`"
-        )));
+        ));
+    }
+    if !tls && root_certificates.is_some() {
+        return refuse(format!(
+            "`root_certificates` are for TLS, and {scheme}:// has none: write rediss:// or \
+             valkeys://, or leave them out"
+        ));
+    }
+    if scheme != "unix" {
+        let rest = &url[scheme.len() + "://".len()..];
+        let (_, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        // What stands before it would be taken for the host, and told as such.
+        if behind.contains('@') {
+            return refuse(format!(
+                "the {scheme}:// URL has an `@` behind its host: percent-encode `/`, `?`, `#` and `@` \
+                 in a user's name and password"
+            ));
+        }
+        if behind.contains('#') {
+            return refuse(format!(
+                "the {scheme}:// URL ends in a `#…`, which means nothing here: certificates are \
+                 always verified, by `root_certificates` where they are your own"
+            ));
+        }
     }
     let refused = |error: redis::RedisError| {
-        Error::Config(format!("the {scheme}:// URL cannot be used: {error}"))
+        let mut why = error.to_string();
+        // The detail is a part of the URL.
+        if let Some(detail) = error.detail()
+            && let Some(start) = why.rfind(detail)
+        {
+            why.truncate(start);
+        }
+        let why = why.trim_end_matches([':', ' ']);
+        Error::Config(format!("the {scheme}:// URL cannot be used: {why}"))
     };
-    let info = url.into_connection_info().map_err(refused)?;
+    // The redis client would choose the process's provider of cryptography; so TLS is none of its
+    // affairs.
+    let plain = match scheme {
+        "rediss" | "valkeys" => format!("redis{}", &url[scheme.len()..]),
+        _ => url.to_owned(),
+    };
+    let info = plain.as_str().into_connection_info().map_err(refused)?;
     // Small commands that wait for their answers must not wait for each other.
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_tcp_settings(settings);
-    #[cfg(feature = "tls")]
-    if tls {
-        provide_cryptography();
-        let certificates = redis::TlsCertificates {
-            client_tls: None,
-            root_cert: root_certificates,
-        };
-        return Client::build_with_tls(info, certificates).map_err(refused);
-    }
-    Client::open(info).map_err(refused)
+    Ok(Target {
+        client: Client::open(info).map_err(refused)?,
+        is_tls: tls,
+        #[cfg(feature = "tls")]
+        tls: tls.then(|| Tls::new(root_certificates)).transpose()?,
+    })
 }
 
-/// rustls wants one provider of cryptography for the process, and the redis client chooses none. An
-/// application that has chosen one keeps it.
-#[cfg(feature = "tls")]
-fn provide_cryptography() {
-    if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error means that another thread has been faster, and then there is one.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+impl Target {
+    /// Connects and logs in. The connection is driven on the runtime that this is polled on.
+    pub(super) async fn connection(&self) -> RedisResult<Connection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        #[cfg(feature = "tls")]
+        if let (Some(tls), ConnectionAddr::Tcp(host, port)) = (&self.tls, self.address()) {
+            let stream = tls.connect(host, *port).await?;
+            let login = self.client.get_connection_info().redis_settings();
+            let connecting = MultiplexedConnection::new_with_config(login, stream, config);
+            let (redis, driver) = connecting.await?;
+            return Ok(Connection {
+                redis,
+                driven: Some(Driven(tokio::spawn(driver))),
+            });
+        }
+        let connecting = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        Ok(Connection {
+            redis: connecting.await?,
+            driven: None,
+        })
+    }
+
+    /// The same for a connection that hears channels.
+    pub(super) async fn pubsub(&self) -> RedisResult<PubSub> {
+        #[cfg(feature = "tls")]
+        if let (Some(tls), ConnectionAddr::Tcp(host, port)) = (&self.tls, self.address()) {
+            let stream = tls.connect(host, *port).await?;
+            let login = self.client.get_connection_info().redis_settings();
+            return PubSub::new(login, stream).await;
+        }
+        self.client.get_async_pubsub().await
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// Host and port, or the socket's path: never the user or the password.
+    pub(super) fn address(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
     }
 }

@@ -1,0 +1,102 @@
+//! What answers at an address where no Redis does.
+
+use std::io;
+use std::sync::Arc;
+
+use redis::ConnectionAddr;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::line::Server;
+
+/// A line that Redis, HTTP, mail and TLS servers each answer in their own way, and do nothing for.
+const QUESTION: &[u8] = b"PING / HTTP/1.0\r\n\r\n";
+
+/// Why no Redis answers there, if what does can be told. Where something has `answered` in Redis's
+/// protocol, only a server that is known to be another one counts.
+pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
+    let ConnectionAddr::Tcp(host, port) = server.target.address() else {
+        return None;
+    };
+    let asking = {
+        let (host, port) = (host.clone(), *port);
+        async move { ask(&host, port).await }
+    };
+    let asked = server.engine.spawn(timeout(server.connect_timeout, asking));
+    let answer = asked.await.ok()?.ok()?.ok()?;
+    let what = if server.target.is_tls() {
+        match recognise(&answer) {
+            Some(what) => what,
+            None if is_redis(&answer) => {
+                return Some(format!(
+                    "the Redis at {} answers without TLS: write redis:// or valkey:// in place of \
+                     rediss:// or valkeys://, or use its TLS port",
+                    server.address()
+                ));
+            }
+            // The trouble is within TLS.
+            None => return None,
+        }
+    } else {
+        match recognise(&answer) {
+            Some(what) => what,
+            None if answered || is_redis(&answer) => return None,
+            None => unknown(&answer),
+        }
+    };
+    Some(format!("no Redis answers at {}: {what}", server.address()))
+}
+
+/// The first bytes that come.
+async fn ask(host: &str, port: u16) -> io::Result<Vec<u8>> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.writable().await?;
+    // Whoever speaks first does so all the same.
+    let _ = stream.try_write(QUESTION);
+    let mut buffer = vec![0; 64];
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut buffer) {
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // It hung up on the question.
+            Err(_) => return Ok(Vec::new()),
+        }
+    }
+}
+
+fn is_redis(answer: &[u8]) -> bool {
+    answer.starts_with(b"-") || answer.starts_with(b"+PONG")
+}
+
+fn recognise(answer: &[u8]) -> Option<&'static str> {
+    let starts = |with: &[&[u8]]| with.iter().any(|with| answer.starts_with(with));
+    Some(if starts(&[b"HTTP/", b"<"]) {
+        "it is an HTTP server"
+    } else if starts(&[b"SSH-"]) {
+        "it is an SSH server"
+    } else if starts(&[b"220", b"* OK", b"+OK "]) {
+        "it is a mail or FTP server"
+    } else if starts(&[b"ERROR\r\n"]) {
+        "it looks like memcached"
+    } else if answer.get(3..5) == Some(&[0, 10]) {
+        "it is a MySQL server"
+    } else {
+        return None;
+    })
+}
+
+fn unknown(answer: &[u8]) -> &'static str {
+    match answer {
+        // A TLS alert.
+        [0x15, 3, ..] => "it is a TLS port: write rediss:// or valkeys://, with the feature `tls`",
+        [] => {
+            "it closed the connection without an answer, as a TLS port does: write rediss:// or \
+             valkeys:// if it is one, with the feature `tls`"
+        }
+        _ => "something else does, in another protocol; is the port the right one?",
+    }
+}

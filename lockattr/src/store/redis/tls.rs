@@ -1,0 +1,97 @@
+//! TLS, on a configuration of the client's own.
+//!
+//! rustls wants one provider of cryptography for the process, and installs one where a configuration is
+//! made without naming it. An application that installs its own later would find that taken, so here it
+//! is named: the process's where there is one, and `ring` otherwise.
+
+use std::io;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::Error;
+
+/// How servers are verified.
+#[derive(Clone)]
+pub(super) struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    /// By these root certificates, in PEM form, or by the machine's.
+    pub(super) fn new(root_certificates: Option<&[u8]>) -> Result<Self, Error> {
+        let roots = match root_certificates {
+            Some(pem) => given(pem)?,
+            None => the_machines()?,
+        };
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| Error::Config(format!("TLS cannot be used: {error}")))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Connects to whichever of a host's addresses answers first.
+    pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let mut tries = JoinSet::new();
+        for address in lookup_host((host, port)).await? {
+            tries.spawn(TcpStream::connect(address));
+        }
+        let mut outcome = Err(io::Error::other("the name has no address"));
+        while let Some(tried) = tries.join_next().await {
+            outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let stream = outcome?;
+        // Small commands that wait for their answers must not wait for each other.
+        stream.set_nodelay(true)?;
+        TlsConnector::from(Arc::clone(&self.0))
+            .connect(name, stream)
+            .await
+    }
+}
+
+fn given(pem: &[u8]) -> Result<RootCertStore, Error> {
+    let refused =
+        |why: String| Error::Config(format!("the root certificates cannot be used: {why}"));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| refused(error.to_string()))?;
+        roots
+            .add(certificate)
+            .map_err(|error| refused(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(refused(
+            "there is no certificate in the PEM text".to_owned(),
+        ));
+    }
+    Ok(roots)
+}
+
+fn the_machines() -> Result<RootCertStore, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // Some that cannot be read keep nobody from using the others.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(|error| format!(": {error}"));
+        return Err(Error::Config(format!(
+            "this machine has no root certificates{}: install them (`ca-certificates`), or give \
+             your own to `root_certificates`",
+            why.unwrap_or_default()
+        )));
+    }
+    Ok(roots)
+}
