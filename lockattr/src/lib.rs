@@ -51,6 +51,7 @@
 mod ambient;
 mod answer;
 mod client;
+mod client_argument;
 mod clock;
 mod engine;
 mod error;
@@ -96,6 +97,7 @@ pub mod __private {
         down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
     pub use crate::client::Settings as Options;
-    pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
+    pub use crate::client_argument::client;
+    pub use crate::guarded::{Ending, Entered, at_once, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }
