@@ -28,12 +28,6 @@ pub enum Entered {
     Down(Error),
 }
 
-/// The client that an attribute's `client = …` names.
-#[must_use]
-pub fn client<C: AsRef<Client> + ?Sized>(client: &C) -> Client {
-    client.as_ref().clone()
-}
-
 /// Takes the lease of a call.
 pub fn enter<K: Into<Keys>>(
     client: Option<Client>,

@@ -229,7 +229,6 @@ fn head(text: &str) -> String {
 )]
 pub trait KeyValue: Display {}
 
-#[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyValue for T {}
 
 /// Writes a template's texts and values, in order, into a [`Key`].

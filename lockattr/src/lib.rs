@@ -56,6 +56,7 @@ mod acquire;
 mod ambient;
 mod answer;
 mod client;
+mod client_argument;
 mod clock;
 mod engine;
 mod error;
@@ -104,6 +105,7 @@ pub mod __private {
         End, busy_error, busy_return, busy_skip, done_error, done_return, done_skip, down_error,
         down_return, down_skip, lost_cancel, lost_continue, lost_return,
     };
-    pub use crate::guarded::{Ending, Entered, at_once, client, enter, leave};
+    pub use crate::client_argument::client;
+    pub use crate::guarded::{Ending, Entered, at_once, enter, leave};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

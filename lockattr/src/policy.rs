@@ -34,22 +34,26 @@ pub trait Fail: Sized {
     fn fail(error: Error) -> Self;
 }
 
+#[diagnostic::do_not_recommend]
 impl Skip for () {
     fn skip() -> Self {}
 }
 
+#[diagnostic::do_not_recommend]
 impl<T> Skip for Option<T> {
     fn skip() -> Self {
         None
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: Skip, E> Skip for Result<T, E> {
     fn skip() -> Self {
         Ok(T::skip())
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T, E: From<Error>> Fail for Result<T, E> {
     fn fail(error: Error) -> Self {
         Err(E::from(error))
@@ -68,7 +72,6 @@ pub trait OnBusySkip {
     fn answer() -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<R: Skip> OnBusySkip for R {
     fn answer() -> Self {
         R::skip()
@@ -87,7 +90,6 @@ pub trait OnUnavailableSkip {
     fn answer() -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<R: Skip> OnUnavailableSkip for R {
     fn answer() -> Self {
         R::skip()
@@ -107,7 +109,6 @@ pub trait OnDoneSkip {
     fn answer() -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<R: Skip> OnDoneSkip for R {
     fn answer() -> Self {
         R::skip()
@@ -118,7 +119,7 @@ impl<R: Skip> OnDoneSkip for R {
 #[diagnostic::on_unimplemented(
     message = "`on_done = error` cannot tell that the work is done through `{Self}`",
     label = "`{Self}` cannot carry a `lockattr::Error`",
-    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`",
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`",
     note = "or write `on_done = skip` to return quietly, or `on_done = return EXPR` with the value \
             for work that is done already"
 )]
@@ -126,7 +127,6 @@ pub trait OnDoneError {
     fn answer(error: Error) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<R: Fail> OnDoneError for R {
     fn answer(error: Error) -> Self {
         R::fail(error)
@@ -137,15 +137,16 @@ impl<R: Fail> OnDoneError for R {
 #[diagnostic::on_unimplemented(
     message = "`on_busy = error` cannot tell a busy key through `{Self}`",
     label = "`{Self}` cannot carry a `lockattr::Error`",
-    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`",
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`",
     note = "or write `on_busy = skip` to return quietly, or `on_busy = return EXPR` with the value \
-            for a busy key"
+            for a busy key",
+    note = "a type other than such a `Result`, `()` and `Option<_>` needs `on_unavailable = return \
+            EXPR` and `on_lost = return EXPR` as well"
 )]
 pub trait OnBusyError {
     fn answer(error: Error) -> Self;
 }
 
-#[diagnostic::do_not_recommend]
 impl<R: Fail> OnBusyError for R {
     fn answer(error: Error) -> Self {
         R::fail(error)
@@ -156,9 +157,10 @@ impl<R: Fail> OnBusyError for R {
 #[diagnostic::on_unimplemented(
     message = "`on_unavailable = error` cannot tell an outage through `{Self}`",
     label = "`{Self}` cannot carry a `lockattr::Error`",
-    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`; for `()` and \
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`; for `()` and \
             `Option<_>` it is logged",
-    note = "or write `on_unavailable = return EXPR` with the value for an outage"
+    note = "or write `on_unavailable = return EXPR` with the value for an outage, and `on_lost = \
+            return EXPR` with that for a lost lease"
 )]
 pub trait OnUnavailableError: Sized {
     /// Whether the answer tells the caller; it is logged as an error where it does not.
@@ -171,7 +173,7 @@ pub trait OnUnavailableError: Sized {
 #[diagnostic::on_unimplemented(
     message = "`on_lost = cancel` cannot tell a lost lease through `{Self}`",
     label = "`{Self}` cannot carry a `lockattr::Error`",
-    note = "a `Result<T, E>` can where `E` implements `From<lockattr::Error>`; for `()` and \
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`; for `()` and \
             `Option<_>` it is logged",
     note = "or write `on_lost = return EXPR` with the value for a lost lease"
 )]
@@ -184,7 +186,6 @@ pub trait OnLostCancel: Sized {
 
 macro_rules! tell_or_log {
     ($policy:ident) => {
-        #[diagnostic::do_not_recommend]
         impl<R: Fail> $policy for R {
             const CARRIES: bool = true;
 
