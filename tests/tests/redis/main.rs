@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod after_faults;
 mod dropped_in_flight;
 mod due;
 mod events;
