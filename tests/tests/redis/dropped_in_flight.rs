@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, LockRequest};
+use tests::proxy::{Proxy, Treatment, Way};
 use tests::seed::Random;
 use tests::server::Server;
 use tests::wait;
@@ -153,6 +154,59 @@ fn a_request_that_is_written_seconds_after_its_call_was_dropped_leaves_nothing()
         }
     });
     lasting.block_on(nothing_left(&server));
+}
+
+/// What has left the machine is on its way for a while, on a connection that is not the one on which
+/// the locks are given back, or that has ended since.
+fn is_clear_after_a_long_way(then: Then) {
+    const LATE: Duration = Duration::from_secs(2);
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let [_, lasting] = runtimes();
+    let locks = lasting.block_on(Client::connect(proxy.url())).unwrap();
+    let waiting: Vec<_> = (0..)
+        .zip(requests())
+        .map(|(number, (_, make))| {
+            let runtime = current_thread();
+            runtime.block_on(has_a_connection(&locks));
+            (runtime, Box::pin(make(&locks, number).acquire()))
+        })
+        .collect();
+    proxy.treat(Way::Requests, Treatment::Delay(LATE));
+    let sent = Instant::now();
+    let waiting: Vec<_> = waiting
+        .into_iter()
+        .map(|(runtime, mut call)| {
+            // Long enough for it to be written.
+            let answered =
+                runtime.block_on(async { tokio::time::timeout(SECOND / 10, call.as_mut()).await });
+            assert!(answered.is_err(), "it is on its way");
+            (runtime, call)
+        })
+        .collect();
+    proxy.heal();
+    let mut kept = Vec::new();
+    for (runtime, call) in waiting {
+        if matches!(then, Then::RuntimeDropped) {
+            drop(runtime);
+        } else {
+            kept.push(runtime);
+        }
+        drop(call);
+    }
+    assert!(sent.elapsed() < LATE, "too slow to show anything");
+    thread::sleep(LATE + SECOND / 2 - sent.elapsed().min(LATE));
+    lasting.block_on(nothing_left(&server));
+}
+
+#[test]
+fn a_request_that_arrives_late_from_a_runtime_that_is_not_run_leaves_nothing() {
+    is_clear_after_a_long_way(Then::NotRun);
+}
+
+#[test]
+fn a_request_that_arrives_late_from_a_runtime_that_was_dropped_leaves_nothing() {
+    is_clear_after_a_long_way(Then::RuntimeDropped);
 }
 
 /// A caller of another runtime has the lock as soon as that is so.

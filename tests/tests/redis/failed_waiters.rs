@@ -1,7 +1,7 @@
 //! Waiters whose call ends in an error: they leave no place in the wait queue, and no lock is granted
 //! to them afterwards.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease};
 use tests::proxy::Proxy;
@@ -38,6 +38,17 @@ async fn fails_or_is_dropped(server: &Server, mut call: Waiter) {
     let _: () = server.ask("ACL SETUSER default +zadd");
     call.abort();
     nap(200).await;
+}
+
+/// Other calls find out that the connection is dead, so that the waiter has none to look over.
+async fn others_fail_for(locks: &Client, time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        let answer = locks.lock("meanwhile").acquire().await;
+        let unavailable = matches!(answer, Err(Error::Unavailable { .. }));
+        assert!(unavailable, "{answer:?}");
+        nap(50).await;
+    }
 }
 
 async fn has_left(server: &Server) {
@@ -134,7 +145,7 @@ async fn a_waiter_whose_network_was_away_is_granted_nothing_afterwards() {
     let lease = locks.lock("sync:42").ttl(TTL).acquire().await.unwrap();
     let call = queued(&server, &far, 0).await;
     proxy.refuse();
-    nap(1_500).await;
+    others_fail_for(&far, Duration::from_millis(1_500)).await;
     proxy.heal();
     // It may have gone on waiting, as if nothing had been; then it ends by being dropped.
     nap(500).await;
@@ -158,7 +169,7 @@ async fn a_waiter_that_failed_while_its_server_restarted_is_granted_nothing_afte
     let lease = request.acquire().await.unwrap();
     let call = queued(&server, &other, 0).await;
     server.kill();
-    nap(1_500).await;
+    others_fail_for(&other, Duration::from_millis(1_500)).await;
     server.restart();
     assert!(server.get("lock:sync:42").is_some(), "it has kept the lock");
     nap(500).await;

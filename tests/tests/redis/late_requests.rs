@@ -17,6 +17,8 @@ const PATIENT: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_secs(20);
 /// How late the request is.
 const LATE: Duration = Duration::from_secs(3);
+/// The same where a call has to be served meanwhile.
+const LATER: Duration = Duration::from_secs(4);
 
 async fn until(moment: Instant) {
     sleep_until(moment.into()).await;
@@ -95,10 +97,10 @@ async fn served_before_its_look(
     let call = tokio::spawn(request(&far).ttl(TTL).wait(PATIENT).acquire());
     wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
     // The first of a queue looks after a second; no second look is sent while the first is out.
-    proxy.treat(Way::Requests, Treatment::Delay(LATE));
+    proxy.treat(Way::Requests, Treatment::Delay(LATER));
     nap(1_200).await;
     proxy.treat(Way::Requests, Treatment::Pass);
-    let arrives = Instant::now() + LATE;
+    let arrives = Instant::now() + LATER;
     sleep(SECOND).await;
     lease.release().await.unwrap();
     let lease = call.await.unwrap().unwrap();

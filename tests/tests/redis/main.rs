@@ -7,6 +7,7 @@
 mod support;
 
 mod acquire;
+mod after_faults;
 mod blocked_log;
 mod connecting;
 mod dropped_in_flight;

@@ -65,7 +65,7 @@ async fn most_inside(locks: &Client, callers: usize, permits: u32, length: Durat
 async fn field_28_fifty_callers_of_fifty_slots_are_inside_at_once_10ms_away() {
     let server = Server::start();
     let (_proxy, locks) = at_a_distance(&server, SECOND / 100).await;
-    let most = most_inside(&locks, 50, 50, SECOND * 3 / 10).await;
+    let most = most_inside(&locks, 50, 50, SECOND / 2).await;
     assert_eq!(most, 50);
     nothing_left(&server).await;
 }
@@ -74,7 +74,7 @@ async fn field_28_fifty_callers_of_fifty_slots_are_inside_at_once_10ms_away() {
 async fn field_28_fifty_callers_of_fifty_slots_are_inside_at_once_40ms_away() {
     let server = Server::start();
     let (_proxy, locks) = at_a_distance(&server, SECOND / 25).await;
-    let most = most_inside(&locks, 50, 50, SECOND * 7 / 10).await;
+    let most = most_inside(&locks, 50, 50, SECOND).await;
     assert_eq!(most, 50);
     nothing_left(&server).await;
 }
