@@ -418,7 +418,9 @@ impl Store for Memory {
 
     fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
         let hears = Hears::default();
-        self.locks().ears.insert(owner.to_owned(), hears);
+        let before = self.locks().ears.insert(owner.to_owned(), hears);
+        // Not under the lock: its waker may be the last handle of a task.
+        drop(before);
         let memory = self;
         Box::new(Heard { memory, owner })
     }

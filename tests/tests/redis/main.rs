@@ -15,6 +15,7 @@ mod handed;
 mod harness;
 mod holds;
 mod hostile;
+mod inline_wakers;
 mod judges;
 mod keys;
 mod lifetimes;
