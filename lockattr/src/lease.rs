@@ -377,7 +377,7 @@ impl Lease {
     }
 
     /// What a call has joined that has named these of its locks.
-    pub(crate) fn joint(&self, named: Vec<&String>) -> Joint {
+    pub(crate) fn joint(&self, named: &[&String]) -> Joint {
         let locks = self.names().locks().iter().enumerate();
         let named = locks.filter(|(_, lock)| named.contains(lock));
         Joint {

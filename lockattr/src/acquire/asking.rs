@@ -263,14 +263,20 @@ struct Asked<'a> {
     id: Id,
     /// Empty before the store is asked.
     owner: String,
-    /// Whether the answer to its last request is outstanding.
-    in_flight: bool,
-    /// Whether the last answer has granted it the keys.
-    granted: bool,
+    stage: Stage,
     /// Whether it may stand in the store's queue.
     may_queue: bool,
     /// Whether a request was never answered, and may yet be carried out.
     unanswered: bool,
+}
+
+/// What has come of its last request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has none, or it got nothing.
+    Nothing,
+    InFlight,
+    Granted,
 }
 
 impl<'a> Asked<'a> {
@@ -280,8 +286,7 @@ impl<'a> Asked<'a> {
             call,
             id: Id::default(),
             owner: String::new(),
-            in_flight: false,
-            granted: false,
+            stage: Stage::Nothing,
             may_queue: false,
             unanswered: false,
         }
@@ -309,13 +314,14 @@ impl<'a> Asked<'a> {
     }
 
     async fn once(&mut self, try_: Try) -> Result<Acquired, StoreError> {
-        let wait = if self.call.waits {
+        let left = if self.call.waits {
             self.call.left()
         } else {
             Duration::ZERO
         };
-        self.in_flight = true;
-        self.may_queue |= !wait.is_zero();
+        let waits = !left.is_zero();
+        self.stage = Stage::InFlight;
+        self.may_queue |= waits;
         let (names, want) = self.call.names.wanted();
         let request = Request {
             names,
@@ -323,10 +329,13 @@ impl<'a> Asked<'a> {
             owner: &self.owner,
             ttl: self.call.ttl(),
             try_,
-            wait,
+            wait: left,
         };
         let answer = self.keeper.store.acquire(request).await;
-        self.in_flight = false;
+        self.stage = match &answer {
+            Ok(Acquired::Granted { .. }) => Stage::Granted,
+            _ => Stage::Nothing,
+        };
         self.unanswered |= match &answer {
             Ok(
                 Acquired::Granted { in_doubt, .. }
@@ -336,10 +345,9 @@ impl<'a> Asked<'a> {
             Ok(Acquired::Foreign { .. }) => false,
             Err(error) => error.is_in_doubt(),
         };
-        self.granted = matches!(answer, Ok(Acquired::Granted { .. }));
         // A refusal changes nothing of a place that it had before.
         if let Ok(answer) = &answer {
-            self.may_queue = matches!(answer, Acquired::Busy { .. }) && !wait.is_zero();
+            self.may_queue = waits && matches!(answer, Acquired::Busy { .. });
         }
         answer
     }
@@ -361,7 +369,7 @@ impl<'a> Asked<'a> {
             in_doubt: self.unanswered,
         };
         // From here on the lease answers for the keys.
-        (self.granted, self.may_queue, self.unanswered) = (false, false, false);
+        (self.stage, self.may_queue, self.unanswered) = (Stage::Nothing, false, false);
         let hold = self.keeper.hold(grant);
         front.granted(&hold, granted);
         Lease::new(hold, Arc::clone(self.keeper))
@@ -375,7 +383,7 @@ impl<'a> Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if !(self.in_flight || self.granted || self.may_queue || self.unanswered) {
+        if self.stage == Stage::Nothing && !self.may_queue && !self.unanswered {
             return;
         }
         let ttl = self.call.ttl();
@@ -384,7 +392,7 @@ impl Drop for Asked<'_> {
             owner: mem::take(&mut self.owner),
             ttl,
             may_queue: self.may_queue,
-            unanswered: self.in_flight || self.unanswered,
+            unanswered: self.unanswered || self.stage == Stage::InFlight,
         }));
     }
 }

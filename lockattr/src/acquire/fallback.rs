@@ -185,7 +185,7 @@ impl Context {
             Refusal::Held(remaining) => Some(*remaining),
             Refusal::Done(_) => None,
         });
-        self.conflict(names, asked, ours, remaining.collect())
+        self.conflict(names, asked, ours, &remaining.collect::<Vec<_>>())
     }
 
     /// What leases that the store has granted before it went away say to a local one. Their slots are
@@ -202,8 +202,8 @@ impl Context {
             return None;
         }
         let ours = local.keeper.holding(names.locks()).len();
-        let remaining = theirs.iter().map(|hold| left(hold)).collect();
-        self.conflict(names, asked, ours, remaining)
+        let remaining: Vec<_> = theirs.iter().map(|hold| left(hold)).collect();
+        self.conflict(names, asked, ours, &remaining)
     }
 
     /// Whether `ours`, of the one store, and others, of the other, are more than may be at a time.
@@ -212,7 +212,7 @@ impl Context {
         names: &Names,
         asked: Asked,
         ours: usize,
-        others: Vec<Duration>,
+        others: &[Duration],
     ) -> Option<Conflict> {
         let permits = usize::try_from(names.permits()).unwrap_or(usize::MAX);
         let ours = match asked {
@@ -236,19 +236,16 @@ async fn take_beside(
 ) -> Result<Lease, Error> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let found = match conflict(&call.names, Asked::NotYet) {
-            Some(found) => found,
-            None => {
-                let lease = asking::take(keeper, call.clone()).await?;
-                match conflict(&call.names, Asked::Granted) {
-                    None => return Ok(lease),
-                    Some(found) => {
-                        let _ = lease.release().await;
-                        found
-                    }
-                }
+        let mut found = conflict(&call.names, Asked::NotYet);
+        if found.is_none() {
+            let lease = asking::take(keeper, call.clone()).await?;
+            found = conflict(&call.names, Asked::Granted);
+            if found.is_none() {
+                return Ok(lease);
             }
-        };
+            let _ = lease.release().await;
+        }
+        let Some(found) = found else { continue };
         let now = call.clock.now();
         if !found.passes || now >= call.give_up {
             return Err(found.error);

@@ -65,7 +65,7 @@ impl Context {
         let (mut joints, mut places) = (Vec::new(), Vec::new());
         for (lease, locks) in to_join {
             places.push(self.place_under(lease, call).await?);
-            joints.push(lease.joint(locks));
+            joints.push(lease.joint(&locks));
         }
         if let Some(since) = joints.iter().find_map(Joint::done_since)
             && call.terms.once.is_some()

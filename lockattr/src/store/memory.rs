@@ -139,8 +139,8 @@ impl Memory {
     ) {
         self.change(|locks| {
             for name in names {
-                let is_elsewhere = |held: &&mut Held| matches!(held.by, Holder::Elsewhere(_));
-                if locks.live(name).filter(is_elsewhere).is_some() {
+                let is_elsewhere = |held: &mut Held| matches!(held.by, Holder::Elsewhere(_));
+                if locks.live(name).is_some_and(is_elsewhere) {
                     locks.held.remove(name);
                 }
             }
@@ -521,7 +521,9 @@ impl Store for Memory {
 
     fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
         let hears = Hears::default();
-        self.locks().ears.insert(owner.to_owned(), hears);
+        let before = self.locks().ears.insert(owner.to_owned(), hears);
+        // Not under the lock: its waker may be the last handle of a task.
+        drop(before);
         let memory = self;
         Box::new(Heard { memory, owner })
     }

@@ -50,7 +50,7 @@ async fn the_mark_of_a_joined_call_is_of_the_keys_that_it_named() {
     assert_eq!(server.keys(), ["lock:order:1"]);
     // It runs no more, and other work on the stock does.
     assert_eq!(ship(&locks, 1).await.unwrap(), None);
-    locks.lock("stock:1").acquire().await.unwrap();
+    drop(locks.lock("stock:1").acquire().await.unwrap());
     // One that joins for one of its keys and takes the other: both are its own.
     let inside = count(&locks, 2);
     let ran = order_and_stock(&locks, 2, inside).await.unwrap();
@@ -71,7 +71,7 @@ async fn the_min_hold_of_a_joined_call_is_of_the_keys_that_it_named() {
     order_and_stock(&locks, 1, inside).await.unwrap().unwrap();
     assert!(is_closed(&server, "lock:order:1"), "{:?}", server.keys());
     assert_eq!(server.keys(), ["lock:order:1"]);
-    locks.lock("stock:1").acquire().await.unwrap();
+    drop(locks.lock("stock:1").acquire().await.unwrap());
 }
 
 /// Each of two keys bears what was asked for it.

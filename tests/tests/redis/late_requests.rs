@@ -162,7 +162,7 @@ async fn a_late_look_for_several_locks_leaves_neither_lock_nor_place() {
 async fn looking_for_late_requests_ends_when_nothing_can_come_any_more() {
     const DAY: Duration = Duration::from_secs(12 * 60 * 60);
     let (server, locks) = pair().await;
-    locks.lock("first").acquire().await.unwrap();
+    drop(locks.lock("first").acquire().await.unwrap());
     server.freeze();
     let calls: Vec<_> = (0..300)
         .map(|number| tokio::spawn(locks.lock(format!("sync:{number}")).ttl(DAY).acquire()))
@@ -221,7 +221,7 @@ async fn fails_as_unavailable(call: JoinHandle<Result<lockattr::Lease, Error>>) 
 /// The server stands still for longer than the ttl of the request that comes late.
 async fn free_soon_after_a_long_stand(ttl: Duration, request: impl Fn(&Client) -> LockRequest) {
     let (server, locks) = pair().await;
-    request(&locks).ttl(ttl).acquire().await.unwrap();
+    drop(request(&locks).ttl(ttl).acquire().await.unwrap());
     wait::until("it is free", || server.size() == 0).await;
     let next = client(&server).await;
     server.freeze();
@@ -260,7 +260,7 @@ async fn field_27_slots_are_free_soon_after_their_server_stood_still() {
     let (server, locks) = pair().await;
     let next = client(&server).await;
     let of = |locks: &Client| locks.lock("sync:42").ttl(3 * SECOND).permits(2);
-    of(&locks).acquire().await.unwrap();
+    drop(of(&locks).acquire().await.unwrap());
     wait::until("it is free", || server.size() == 0).await;
     server.freeze();
     let calls: Vec<_> = (0..2).map(|_| tokio::spawn(of(&locks).acquire())).collect();

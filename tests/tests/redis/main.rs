@@ -22,6 +22,7 @@ mod handed;
 mod harness;
 mod holds;
 mod hostile;
+mod inline_wakers;
 mod joining;
 mod judges;
 mod keys;

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use lockattr::store::{Acquired, Ear, Found, Release, Renewal, Reply, Request, Store, Token};
+use lockattr::store::{
+    Acquired, Ear, Found, Release, Renewal, Renewed, Reply, Request, Store, Token,
+};
 use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use tests::wait;
 use tokio::time::sleep;
@@ -48,7 +50,7 @@ impl Store for Sleeping {
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Vec<Found>> {
+    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
         Box::pin(async move {
             sleep(NAP).await;
             self.memory.renew(leases, patience).await
@@ -64,7 +66,12 @@ impl Store for Sleeping {
         })
     }
 
-    fn token<'a>(&'a self, held: &'a str, locks: &'a [String], owner: &'a str) -> Reply<'a, Token> {
+    fn token<'a>(
+        &'a self,
+        held: &'a [String],
+        locks: &'a [String],
+        owner: &'a str,
+    ) -> Reply<'a, Token> {
         Box::pin(async move {
             sleep(NAP).await;
             self.memory.token(held, locks, owner).await

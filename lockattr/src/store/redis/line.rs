@@ -1,6 +1,7 @@
 //! One connection on one runtime, made when it is needed and replaced when it fails.
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -156,7 +157,7 @@ impl Line {
     fn give_up_if(&self, is: impl Fn(&Arc<Desk>) -> bool) {
         let mut state = self.state();
         let gone = match &*state {
-            State::Up(current) if is(current) => std::mem::replace(&mut *state, State::Down),
+            State::Up(current) if is(current) => mem::replace(&mut *state, State::Down),
             _ => return,
         };
         drop(state);
@@ -203,10 +204,12 @@ async fn connect(connecting: Connecting, tell: watch::Sender<Outcome>) {
             server.connect_timeout
         ))),
     };
-    *line.state() = match &outcome {
+    let now = match &outcome {
         Ok(connection) => State::Up(Arc::clone(connection)),
         Err(_) => State::Down,
     };
+    let before = mem::replace(&mut *line.state(), now);
+    drop(before);
     let _ = tell.send(Some(outcome));
 }
 
@@ -221,18 +224,20 @@ impl Drop for Connecting {
         let Some(line) = self.line.upgrade().map(Line) else {
             return;
         };
+        let now = if thread::panicking() {
+            State::Unfit
+        } else {
+            State::Down
+        };
         let mut state = line.state();
-        match &*state {
+        let before = match &*state {
             State::Connecting(attempt) if Arc::ptr_eq(&attempt.begun, &self.begun) => {
-                *state = if thread::panicking() {
-                    State::Unfit
-                } else {
-                    State::Down
-                };
+                mem::replace(&mut *state, now)
             }
-            _ => {}
-        }
+            _ => return,
+        };
         drop(state);
+        drop(before);
     }
 }
 

@@ -73,7 +73,9 @@ impl Pulse {
             since: table.beat,
         };
         let index = table.places.insert(place);
-        if !std::mem::replace(&mut table.beating, true) {
+        let rests = !std::mem::replace(&mut table.beating, true);
+        drop(table);
+        if rests {
             self.begin.notify_one();
         }
         index

@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use redis::Msg;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
 use super::line::Server;
@@ -71,7 +72,8 @@ struct Shared {
     /// Gives back what was given to a request that nobody waits for any more.
     give_back: Box<dyn Fn(Unclaimed) + Send + Sync>,
     requests: Mutex<Requests>,
-    channel_is: watch::Sender<Channel>,
+    /// What is known of the channel has changed.
+    channel_told: Notify,
     /// Whether it was told that the channel cannot be heard.
     told: AtomicBool,
     /// Whether the task that hears runs.
@@ -82,9 +84,10 @@ struct Shared {
     sooner: Arc<Notify>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Channel {
     /// Nobody has waited yet, or nobody since it was lost.
+    #[default]
     Untried,
     Heard,
     Lost,
@@ -94,6 +97,7 @@ enum Channel {
 #[derive(Default)]
 struct Requests {
     waiting: HashMap<String, Waiting>,
+    channel: Channel,
     /// When something was heard last.
     heard: Option<Instant>,
     /// When the connection is looked after next.
@@ -175,7 +179,7 @@ impl Subscriber {
             channel,
             give_back,
             requests: Mutex::default(),
-            channel_is: watch::Sender::new(Channel::Untried),
+            channel_told: Notify::new(),
             told: AtomicBool::new(false),
             started: AtomicBool::new(false),
             wanted: Arc::default(),
@@ -210,15 +214,17 @@ impl Subscriber {
     pub(super) fn hear(&self, owner: &str) -> Heard<'_> {
         let ticket = ticket(owner);
         let mut requests = self.0.requests();
-        if requests.waiting.is_empty() {
-            self.0.wanted.notify_one();
-        }
+        let is_first = requests.waiting.is_empty();
         let waiting = Waiting {
             owner: owner.to_owned(),
             ..Waiting::default()
         };
-        requests.waiting.insert(ticket.clone(), waiting);
+        let before = requests.waiting.insert(ticket.clone(), waiting);
         drop(requests);
+        drop(before);
+        if is_first {
+            self.0.wanted.notify_one();
+        }
         Heard {
             subscriber: &self.0,
             ticket,
@@ -237,19 +243,17 @@ impl Subscriber {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
             self.0.server.engine.spawn(task);
         }
-        if !self.0.is_heard() {
+        if self.0.requests().channel != Channel::Heard {
             self.0.wanted.notify_one();
             let until = Instant::now() + left.min(FIRST_SUBSCRIPTION);
-            let mut channel = self.0.channel_is.subscribe();
-            let tried = channel.wait_for(|is| *is != Channel::Untried);
             // It is asked all the same.
-            let _ = self.0.server.engine.until(until, tried).await;
+            let _ = self.0.server.engine.until(until, self.0.tried()).await;
         }
         let mut requests = self.0.requests();
         if let Some(waiting) = requests.waiting.get_mut(&ticket) {
             waiting.asked = true;
         }
-        self.0.is_heard()
+        requests.channel == Channel::Heard
     }
 
     pub(super) fn channel(&self) -> &str {
@@ -263,7 +267,9 @@ impl Subscriber {
             waiting.place = place;
         }
         let by = Instant::now() + silence(place);
-        if requests.tick.is_some_and(|tick| by < tick) {
+        let is_sooner = requests.tick.is_some_and(|tick| by < tick);
+        drop(requests);
+        if is_sooner {
             self.0.sooner.notify_one();
         }
     }
@@ -427,8 +433,20 @@ impl Shared {
         self.requests().waiting.is_empty()
     }
 
-    fn is_heard(&self) -> bool {
-        *self.channel_is.borrow() == Channel::Heard
+    /// Waits until it is known whether the channel is heard.
+    async fn tried(&self) {
+        loop {
+            let told = self.channel_told.notified();
+            if self.requests().channel != Channel::Untried {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    fn set_channel(&self, channel: Channel) {
+        self.requests().channel = channel;
+        self.channel_told.notify_waiters();
     }
 
     /// Whether the connection, which was alive at that moment, has been silent for too long; `None`
@@ -458,7 +476,9 @@ impl Shared {
             Place::Home => {}
             Place::Away(runtime) if here == Some(runtime.id()) => {}
             Place::Away(_) => {
-                requests.place = Place::Home;
+                let before = mem::replace(&mut requests.place, Place::Home);
+                drop(requests);
+                drop(before);
                 self.sooner.notify_one();
             }
             Place::Open => {
@@ -479,7 +499,9 @@ impl Shared {
     }
 
     fn set_place(&self, place: Place) {
-        self.requests().place = place;
+        let before = mem::replace(&mut self.requests().place, place);
+        // It may be the last handle of a runtime.
+        drop(before);
     }
 
     /// The runtime other than the engine's that the connection is to be driven on.
@@ -507,9 +529,9 @@ impl Shared {
     /// The channel is heard from now on, or not: all who wait had better look for themselves.
     fn tell_all(&self, channel: Channel) {
         let mut wakers = Vec::new();
-        // Until they are let go nobody else asks.
+        // In one step: whoever asks before it is told to look, and whoever asks later is heard.
         let mut requests = self.requests();
-        self.channel_is.send_replace(channel);
+        requests.channel = channel;
         for waiting in requests
             .waiting
             .values_mut()
@@ -521,6 +543,7 @@ impl Shared {
             wakers.extend(waiting.waker.take());
         }
         drop(requests);
+        self.channel_told.notify_waiters();
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -588,7 +611,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
             return;
         };
         if subscriber.nobody_waits() {
-            subscriber.channel_is.send_replace(Channel::Untried);
+            subscriber.set_channel(Channel::Untried);
             subscriber.leave_home();
             lost = false;
             drop(subscriber);
@@ -617,7 +640,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 let Some(subscriber) = shared.upgrade() else {
                     return;
                 };
-                subscriber.channel_is.send_replace(Channel::Lost);
+                subscriber.set_channel(Channel::Lost);
                 if end == End::Silent {
                     subscriber.set_place(Place::Home);
                 }
@@ -628,7 +651,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
             }
             Err(error) => {
                 subscriber.tell_unheard(&error);
-                if !std::mem::replace(&mut lost, true) {
+                if !mem::replace(&mut lost, true) {
                     subscriber.tell_all(Channel::Lost);
                 }
             }

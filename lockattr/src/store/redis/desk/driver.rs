@@ -13,6 +13,7 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::{Fault, Shared, State, in_place_of};
+use crate::waker;
 
 /// As many pieces at most are on their way; others wait on the desk.
 const ON_THE_WAY: usize = 32;
@@ -64,8 +65,11 @@ impl Driver {
             let mut table = self.shared.table();
             let all_sent = table.waiting.is_empty() || self.on_the_way.len() >= ON_THE_WAY;
             if table.state != State::Open || all_sent {
-                table.driver = Some(cx.waker().clone());
-                return table.state;
+                let before = waker::replace(&mut table.driver, cx.waker());
+                let state = table.state;
+                drop(table);
+                drop(before);
+                return state;
             }
             let mut spare = self.spare.pop().unwrap_or_else(|| Spare {
                 reply: None,
