@@ -195,7 +195,7 @@ fn is_clear_after_a_long_way(then: Then) {
         drop(call);
     }
     assert!(sent.elapsed() < LATE, "too slow to show anything");
-    thread::sleep(LATE + SECOND / 2 - sent.elapsed().min(LATE));
+    thread::sleep((LATE + SECOND / 2).saturating_sub(sent.elapsed()));
     lasting.block_on(nothing_left(&server));
 }
 
