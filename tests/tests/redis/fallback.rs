@@ -422,12 +422,27 @@ async fn a_grant_that_came_late_is_no_outage() {
         room.visit(100).await;
         Ok(())
     }
+    #[distributed_lock(
+        key = "beat",
+        ttl = "300ms",
+        wait = "1200ms",
+        on_unavailable = run,
+        client = locks
+    )]
+    async fn patiently(locks: &Client, room: &Room) -> Result<(), Error> {
+        room.visit(100).await;
+        Ok(())
+    }
     let server = Server::start();
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();
     let room = Room::default();
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 2));
-    let answers = [beat(&locks, &room).await, locally(&locks, &room).await];
+    let answers = [
+        beat(&locks, &room).await,
+        locally(&locks, &room).await,
+        patiently(&locks, &room).await,
+    ];
     for answer in answers {
         let unavailable = matches!(answer, Err(Error::Unavailable { .. }));
         assert!(unavailable, "{answer:?}");

@@ -81,28 +81,34 @@ async fn the_mark_is_kept_where_the_server_restarted_empty() {
     is_marked_and_runs_no_more(&server, "done:restarted", &runs).await;
 }
 
-/// Of several keys, each that nobody else has taken.
+/// Of several keys, each that nobody else has taken; of the others it is told.
 #[tokio::test]
 async fn the_marks_of_several_keys_are_kept() {
-    #[distributed_lock(key = ["x", "y"], ttl = TTL, once = "24h", client = locks)]
+    #[distributed_lock(key = ["owed:x", "owed:y"], ttl = TTL, once = "24h", client = locks)]
     async fn several<F: Future<Output: Send>>(
         locks: &Client,
         inside: F,
     ) -> Result<Option<F::Output>, Error> {
         Ok(Some(inside.await))
     }
+    log::listen();
     let server = Server::start();
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();
     let other = client(&server).await;
     several(&locks, async { proxy.refuse() }).await.unwrap();
     nap(1_500).await;
-    let taken = other.lock("y").acquire().await.unwrap();
+    let taken = other.lock("owed:y").acquire().await.unwrap();
     proxy.heal();
-    let is_marked = || is_done(&server, "lock:x");
+    let is_marked = || is_done(&server, "lock:owed:x");
     wait::within("the free key is marked", CLEARED, is_marked).await;
-    let holder = server.get("lock:y");
+    let holder = server.get("lock:owed:y");
     assert_eq!(holder.as_deref(), Some(taken.owner()));
+    let told = || {
+        let mut about = log::about("owed:y").into_iter();
+        about.any(|told| told.level == Level::ERROR)
+    };
+    wait::within("the other is told", 5 * SECOND + CLEARED, told).await;
 }
 
 /// Another has taken the key meanwhile, and may do the work again: nothing of its lease is touched,
