@@ -99,8 +99,12 @@ impl Context {
 
     /// Ends everything; see [`Client::shutdown`](crate::Client::shutdown).
     pub(crate) async fn shut_down(&self) {
+        if self.keeper.check_process().is_err() {
+            return;
+        }
         self.keeper.shut_down().await;
         self.fallbacks.shut_down().await;
+        self.keeper.engine.told().await;
     }
 
     fn count(&self, outcome: &Result<Lease, Error>) {

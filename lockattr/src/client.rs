@@ -154,7 +154,6 @@ impl Client {
     /// Cancel-safe: dropped, it no longer waits, and what it has begun goes on.
     pub async fn shutdown(&self) {
         self.0.shut_down().await;
-        self.0.keeper.engine.told().await;
     }
 
     /// The client that a call without one of its own uses.

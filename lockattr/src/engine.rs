@@ -117,6 +117,18 @@ impl Engine {
         let _ = told.recv_timeout(at.saturating_duration_since(Instant::now()));
     }
 
+    /// Polls `work` in the context of the runtime that polls it, or of the engine's where there is none.
+    pub(crate) async fn within<F: Future>(&self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            let _context = Handle::try_current()
+                .is_err()
+                .then(|| self.0.handle.enter());
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+
     /// Waits in real time, whatever clock the caller's runtime has.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         // The timer belongs to the runtime in whose context it is made, not to the one that polls.

@@ -300,11 +300,12 @@ pub(crate) enum Rescue {
 }
 
 /// How far giving back has come: not begun; the store is being asked; it could not be asked, and
-/// that has been told; it is done.
+/// that has been told; the same where it may have been done; it is done.
 pub(crate) const KEPT: u8 = 0;
 pub(crate) const BEGUN: u8 = 1;
 pub(crate) const TRIED: u8 = 2;
-pub(crate) const DONE: u8 = 3;
+pub(crate) const IN_DOUBT: u8 = 3;
+pub(crate) const DONE: u8 = 4;
 
 const HELD: u8 = 0;
 const GIVEN_BACK: u8 = 1;

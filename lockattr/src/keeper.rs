@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::engine::Engine;
@@ -53,6 +54,10 @@ pub(crate) struct Keeper {
     process: u32,
     agenda: Arc<Agenda>,
     in_flight: InFlight,
+    /// Whether a release was lately not answered.
+    unanswered: AtomicBool,
+    /// The store answers again.
+    answers_again: Notify,
     /// When the keys of each pending release have expired by themselves.
     pending: Mutex<Slab<Instant>>,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
@@ -89,6 +94,8 @@ impl Keeper {
             process: std::process::id(),
             agenda: Arc::clone(&agenda),
             in_flight: InFlight::default(),
+            unanswered: AtomicBool::new(false),
+            answers_again: Notify::new(),
             pending: Mutex::default(),
             failing: AtomicBool::new(false),
         });
@@ -175,8 +182,8 @@ impl Keeper {
             return Ok(());
         }
         Err(format!(
-            "its client was made by process {}, and this is process {here}: a forked process has \
-             none of a client's threads, and has to make a client of its own",
+            "its client was made by process {}, and this is process {here}: a process that was forked \
+             off has none of a client's threads, and has to make a new client",
             self.process
         ))
     }
@@ -203,7 +210,8 @@ impl Keeper {
         let shortened = hold.runs_at_most_from(sent, ttl);
         let owner = hold.owner();
         let renewals: Vec<_> = renewals(hold, &owner, asked).collect();
-        let answer = self.store.renew(&renewals, patience(hold)).await;
+        let renewing = self.store.renew(&renewals, patience(hold));
+        let answer = self.engine.within(renewing).await;
         let outcome = match answer.and_then(|found| worst(&found)) {
             Ok(Found::Ours) => {
                 hold.set_ttl(ttl);
@@ -252,6 +260,9 @@ impl Keeper {
             Err(error) => Some(error.clone()),
         };
         self.tell_outage(error.as_ref(), batch.len());
+        if error.is_none() {
+            self.tell_answered(true);
+        }
         let mut answers = answer.as_deref().unwrap_or_default();
         for ((slot, hold), (_, ttl, sent)) in batch.iter().zip(terms) {
             let (own, rest) = answers.split_at(hold.keys().len().min(answers.len()));

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::clock::Clock;
 use crate::error::{Error, LossCause};
-use crate::hold::{BEGUN, DONE, Hold, KEPT, Names, Rescue, TRIED, Terms};
+use crate::hold::{BEGUN, DONE, Hold, IN_DOUBT, KEPT, Names, Rescue, TRIED, Terms};
 use crate::keeper::{Keeper, PendingRelease, Slot};
 use crate::limits;
 use crate::store::{Found, Token};
@@ -142,7 +142,7 @@ impl Lease {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let hold = self.hold();
-        if hold.loss().is_some() {
+        if self.check_process().is_err() || hold.loss().is_some() {
             return Duration::ZERO;
         }
         hold.end().saturating_duration_since(hold.clock.now())
@@ -161,6 +161,7 @@ impl Lease {
     /// [`Error::Lost`] where the key is not this lease's any more, [`Error::Unavailable`] where the
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
+        self.check_process()?;
         let shared = self.hold().shared();
         let token = &shared.token;
         token.get_or_try_init(|| self.draw_token()).await.copied()
@@ -169,10 +170,10 @@ impl Lease {
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         let hold = self.hold();
-        self.check_process()?;
         let (keys, locks) = (hold.keys(), hold.names.locks());
-        let store = &self.grant.keeper.store;
-        match store.token(keys, locks, &hold.owner()).await {
+        let (keeper, owner) = (&self.grant.keeper, hold.owner());
+        let drawing = keeper.store.token(keys, locks, &owner);
+        match keeper.engine.within(drawing).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -191,6 +192,9 @@ impl Lease {
     ///
     /// Cancel-safe.
     pub async fn lost(&self) -> Error {
+        if let Err(forked) = self.check_process() {
+            return forked;
+        }
         loop {
             if let Some(cause) = self.hold().loss() {
                 return self.hold().lost(cause);
@@ -435,11 +439,8 @@ impl Grant {
         }
         hold.returned.store(BEGUN, Ordering::Release);
         let (owner, leave) = (hold.owner(), hold.leaves());
-        let released = self
-            .keeper
-            .store
-            .release(hold.release(&owner, &leave))
-            .await;
+        let releasing = self.keeper.store.release(hold.release(&owner, &leave));
+        let released = self.keeper.engine.within(releasing).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.slot);
         self.keeper.left(hold);
@@ -459,7 +460,8 @@ impl Grant {
             }
             Err(error) => {
                 self.keeper.tell_release_failed(hold, &error);
-                hold.returned.store(TRIED, Ordering::Release);
+                let returned = if error.is_in_doubt() { IN_DOUBT } else { TRIED };
+                hold.returned.store(returned, Ordering::Release);
                 Ok(())
             }
         }
@@ -494,7 +496,8 @@ impl Clone for Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if !self.hold.drop_handle() {
+        // In a process that was forked off it is a copy, and the lease its parent's.
+        if !self.hold.drop_handle() || self.keeper.check_process().is_err() {
             return;
         }
         self.hold.end_given_back();

@@ -37,6 +37,7 @@ pub(crate) const HEARS_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) struct WaitQueues {
     table: Mutex<Table>,
     clock: Clock,
+    process: u32,
     hears_within: Duration,
     /// Queues whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
@@ -168,6 +169,7 @@ impl WaitQueues {
         Self {
             table: Mutex::default(),
             clock,
+            process: std::process::id(),
             hears_within: HEARS_WITHIN,
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
@@ -386,6 +388,12 @@ impl WaitQueues {
         } else if number == 0 {
             table.asking.remove(&id);
         }
+    }
+
+    /// Whether this is a copy in a process that was forked off, with locks that a thread of the parent
+    /// may hold for ever.
+    fn is_copy(&self) -> bool {
+        self.process != std::process::id()
     }
 
     /// Lets nobody wait any more.

@@ -331,7 +331,14 @@ impl<'a> Asked<'a> {
             try_,
             wait: left,
         };
-        let answer = self.keeper.store.acquire(request).await;
+        let answer = self
+            .keeper
+            .engine
+            .within(self.keeper.store.acquire(request))
+            .await;
+        if answer.is_ok() {
+            self.keeper.tell_answered(true);
+        }
         self.stage = match &answer {
             Ok(Acquired::Granted { .. }) => Stage::Granted,
             _ => Stage::Nothing,

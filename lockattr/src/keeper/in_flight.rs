@@ -129,7 +129,8 @@ pub(super) fn wait_at_end_of_thread(keeper: &Arc<Keeper>) {
 impl Drop for GivenBack {
     fn drop(&mut self) {
         let until = Instant::now() + LAST_MOMENT;
-        for keeper in self.0.iter().filter_map(Weak::upgrade) {
+        let ours = |keeper: &Arc<Keeper>| keeper.check_process().is_ok();
+        for keeper in self.0.iter().filter_map(Weak::upgrade).filter(ours) {
             keeper.in_flight.wait_for_releases(until);
             keeper.engine.wait_until_told(until);
         }

@@ -14,14 +14,34 @@ use std::time::{Duration, Instant};
 use super::Keeper;
 use super::in_flight::{Kind, OnItsWay, wait_at_end_of_thread};
 use crate::error::StoreError;
-use crate::hold::{Hold, KEPT, Names, TRIED};
+use crate::hold::{BEGUN, Hold, IN_DOUBT, Names, TRIED};
 use crate::jitter::jittered;
 use crate::on_behalf;
 use crate::store::Found;
 
-/// The first pause before a release is asked again, and the longest.
+/// The first pause before a release is asked again, and the longest before one that has failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Each pause is such a share of the time that has gone by: what comes late is found when it is by this
+/// share later, and what never comes is looked for a few dozen times a day.
+const LOOKS_AFTER_SHARE: u32 = 3;
+
+/// A release that has failed is not tried again sooner than this where the store answers others.
+const SHORTEST_RETRY: Duration = Duration::from_millis(250);
+
+/// A release that is tried until it is answered.
+struct Retry {
+    since: Instant,
+    until: Instant,
+}
+
+impl Retry {
+    fn until(until: Instant) -> Self {
+        let since = Instant::now();
+        Self { since, until }
+    }
+}
 
 /// Keys to give back.
 #[derive(Debug)]
@@ -132,87 +152,92 @@ impl Keeper {
                 self.release_lease(&hold).await;
                 Requested::beside(&hold)
             }
+            PendingRelease::Request(requested) if requested.unanswered => {
+                // What is there by now is waited for, and what may yet come is not.
+                let _ = self.release_requested(&requested).await;
+                Some(requested)
+            }
             PendingRelease::Request(requested) => {
-                self.release_requested(&requested).await;
-                requested.unanswered.then_some(requested)
+                let mut retry = Retry::until(Instant::now() + requested.ttl);
+                while self.release_requested(&requested).await.is_err()
+                    && self.pause(&mut retry).await
+                {}
+                None
             }
         };
-        // For what may yet come nobody waits.
         drop(waited_for);
         if let Some(requested) = requested {
             self.release_late(&requested).await;
         }
     }
 
-    /// Gives back what the store may grant later to a request that it has not answered.
+    /// Gives back what the store may grant later to a request that it has not answered: looked for
+    /// after pauses that grow with the time that it has been on its way, and for the last time when
+    /// nothing of it can come any more.
     async fn release_late(&self, requested: &Requested) {
-        let for_long = self.store.settled(&requested.owner).await;
-        let until = Instant::now() + for_long.min(requested.ttl);
-        let mut pause = FIRST_PAUSE;
+        let begun = Instant::now();
+        let mut settled = self.store.settled(&requested.owner);
+        let mut last = None;
         loop {
-            self.release_requested(requested).await;
-            let again = Instant::now() + pause;
-            if again >= until {
-                return;
+            let answered = self.release_requested(requested).await.is_ok();
+            let now = Instant::now();
+            match last {
+                Some(last) if now >= last && (answered || now >= last + requested.ttl) => return,
+                _ => {}
             }
-            self.engine.sleep_until(again).await;
-            pause *= 2;
+            let pause = (begun.elapsed() / LOOKS_AFTER_SHARE).max(FIRST_PAUSE);
+            let next = now + pause;
+            match last {
+                Some(last) if now < last => self.engine.sleep_until(next.min(last)).await,
+                Some(_) => self.engine.sleep_until(next).await,
+                None => {
+                    if let Ok(may_come) = self.engine.until(next, settled.as_mut()).await {
+                        last = Some(Instant::now() + may_come.min(requested.ttl));
+                    }
+                }
+            }
         }
     }
 
-    async fn release_requested(&self, requested: &Requested) {
+    async fn release_requested(&self, requested: &Requested) -> Result<Found, StoreError> {
         let Requested {
             names, owner, ttl, ..
         } = requested;
-        let until = Instant::now() + *ttl;
-        let mut pause = FIRST_PAUSE;
         let queued = requested.may_queue.then_some(*ttl);
-        while self
+        let answer = self
             .store
             .release(names.release(None, owner, &[], queued))
-            .await
-            .is_err()
-            && self.pause_before_next(until, &mut pause).await
-        {}
+            .await;
+        self.tell_answered(answer.is_ok());
+        answer
     }
 
     async fn release_lease(&self, hold: &Hold) {
         let returned = hold.returned.load(Ordering::Acquire);
-        let mut told = returned == TRIED;
+        let mut told = [TRIED, IN_DOUBT].contains(&returned);
         // An earlier request that was not answered may have done it.
-        let mut maybe_done = returned != KEPT;
-        let until = Instant::now() + hold.ttl_to_ask(hold.ttl());
-        let until = hold
-            .done_for()
-            .map_or(until, |left| until.max(Instant::now() + left));
-        let is_done = hold.done_for().is_some() && hold.loss().is_none();
+        let mut maybe_done = [BEGUN, IN_DOUBT].contains(&returned);
+        let marked_for = hold.done_for().filter(|_| hold.loss().is_none());
+        let left = hold
+            .ttl_to_ask(hold.ttl())
+            .max(marked_for.unwrap_or_default());
+        let mut retry = Retry::until(Instant::now() + left);
         let owner = hold.owner();
-        let mut pause = FIRST_PAUSE;
         loop {
             let leave = hold.leaves();
             let mut release = hold.release(&owner, &leave);
             release.keep_marks = true;
-            match self.store.release(release).await {
-                Ok(Found::Ours) => {
-                    self.counters.released.up();
-                    return;
+            let answer = self.store.release(release).await;
+            self.tell_answered(answer.is_ok());
+            match answer {
+                Ok(Found::Another) if marked_for.is_some() => {
+                    return self.tell_mark_lost(hold, "another holds the key");
                 }
-                // The mark stands, where there was one to be left.
-                Ok(Found::Nothing) if is_done => {
-                    self.counters.released.up();
-                    return;
+                // Where a mark was to be left, it is there now.
+                Ok(found) if found == Found::Ours || maybe_done || marked_for.is_some() => {
+                    return self.counters.released.up();
                 }
-                Ok(_) if maybe_done => {
-                    self.counters.released.up();
-                    return;
-                }
-                Ok(_) => {
-                    self.tell_late_loss(hold);
-                    if is_done {
-                        self.tell_mark_lost(hold, "another holds the key");
-                    }
-                    return;
-                }
+                Ok(_) => return self.tell_late_loss(hold),
                 Err(error) => {
                     if !told {
                         self.tell_release_failed(hold, &error);
@@ -221,12 +246,9 @@ impl Keeper {
                     maybe_done |= error.is_in_doubt();
                 }
             }
-            if !self.pause_before_next(until, &mut pause).await {
-                if is_done {
-                    self.tell_mark_lost(
-                        hold,
-                        "the store could not be asked for as long as it would have meant something",
-                    );
+            if !self.pause(&mut retry).await {
+                if marked_for.is_some() {
+                    self.tell_mark_lost(hold, "the store could not be asked in time");
                 }
                 return;
             }
@@ -234,15 +256,32 @@ impl Keeper {
     }
 
     /// Waits before a release is asked once more; says whether there is any sense in that.
-    async fn pause_before_next(&self, until: Instant, pause: &mut Duration) -> bool {
+    async fn pause(&self, retry: &mut Retry) -> bool {
+        let now = Instant::now();
+        let pause = now.saturating_duration_since(retry.since) / LOOKS_AFTER_SHARE;
         // Many may have failed at the same time.
-        let again = Instant::now() + jittered(*pause);
-        *pause = (*pause * 2).min(LONGEST_PAUSE);
-        if again >= until {
+        let next = now + jittered(pause.clamp(FIRST_PAUSE, LONGEST_PAUSE));
+        if next >= retry.until {
             return false;
         }
-        self.engine.sleep_until(again).await;
+        // Not at once, where others are answered and this is refused.
+        self.engine
+            .sleep_until(next.min(now + SHORTEST_RETRY))
+            .await;
+        let _ = self.engine.until(next, self.answers_again.notified()).await;
         true
+    }
+
+    /// The store has answered, or has not. The first answer after failures is news to those releases
+    /// that wait before they are tried again.
+    pub(crate) fn tell_answered(&self, answered: bool) {
+        if !answered {
+            self.unanswered.store(true, Ordering::Relaxed);
+        } else if self.unanswered.load(Ordering::Relaxed)
+            && self.unanswered.swap(false, Ordering::Relaxed)
+        {
+            self.answers_again.notify_waiters();
+        }
     }
 
     /// The key of a lease that was given back in the background was not there any more. Unless its

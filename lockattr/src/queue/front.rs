@@ -128,7 +128,9 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
+        if let Some(number) = self.number
+            && !self.queues.is_copy()
+        {
             self.queues.end_asking(self.id, number);
             self.queues.turn(self.id);
         }

@@ -65,7 +65,7 @@ impl Place {
     pub(crate) fn unheard(&mut self) -> Option<Told> {
         self.told.close();
         let unheard = self.told.try_recv().ok();
-        if unheard.is_none() {
+        if unheard.is_none() && !self.queues.is_copy() {
             let left = match self.queues.table().met.get_mut(&self.id) {
                 Some(waiters) => waiters.leave(self.number),
                 None => None,

@@ -391,9 +391,20 @@ impl Locks {
     }
 
     fn release(&mut self, name: &str, owner: &str, leave: Leave, keep_marks: bool) -> Found {
-        let found = self.find(name, owner);
-        let is_mark = matches!(leave, Leave::Done(_));
-        if found == Found::Ours || found == Found::Nothing && keep_marks && is_mark {
+        let mut found = self.find(name, owner);
+        let keep = keep_marks && matches!(leave, Leave::Done(_));
+        if keep
+            && matches!(
+                self.live(name),
+                Some(Held {
+                    by: Holder::Done(_),
+                    ..
+                })
+            )
+        {
+            // An earlier release has done it.
+            found = Found::Ours;
+        } else if found == Found::Ours || keep && found == Found::Nothing {
             let left = match leave {
                 Leave::Nothing => None,
                 Leave::Closed(length) => {

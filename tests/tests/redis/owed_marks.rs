@@ -47,11 +47,11 @@ async fn the_mark_is_kept_where_the_server_stood_still_for_longer_than_the_ttl()
     let server = Server::start();
     let locks = client(&server).await;
     let runs = AtomicUsize::new(0);
-    let ran = once(&locks, "done:frozen", &runs, async { server.freeze() }).await;
+    let ran = once(&locks, "done-frozen", &runs, async { server.freeze() }).await;
     assert!(matches!(ran, Ok(Some(()))), "{ran:?}");
     nap(2_500).await;
     server.thaw();
-    is_marked_and_runs_no_more(&server, "done:frozen", &runs).await;
+    is_marked_and_runs_no_more(&server, "done-frozen", &runs).await;
 }
 
 #[tokio::test]
@@ -60,12 +60,12 @@ async fn the_mark_is_kept_where_the_network_was_away_for_longer_than_the_ttl() {
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();
     let runs = AtomicUsize::new(0);
-    let ran = once(&locks, "done:cut", &runs, async { proxy.refuse() }).await;
+    let ran = once(&locks, "done-cut", &runs, async { proxy.refuse() }).await;
     assert!(matches!(ran, Ok(Some(()))), "{ran:?}");
     nap(2_500).await;
     assert_eq!(server.size(), 0, "the lease has run out");
     proxy.heal();
-    is_marked_and_runs_no_more(&server, "done:cut", &runs).await;
+    is_marked_and_runs_no_more(&server, "done-cut", &runs).await;
 }
 
 /// A server that comes back with nothing of what it knew.
@@ -74,11 +74,11 @@ async fn the_mark_is_kept_where_the_server_restarted_empty() {
     let server = Server::start();
     let locks = client(&server).await;
     let runs = AtomicUsize::new(0);
-    let ran = once(&locks, "done:restarted", &runs, async { server.kill() }).await;
+    let ran = once(&locks, "done-restarted", &runs, async { server.kill() }).await;
     assert!(matches!(ran, Ok(Some(()))), "{ran:?}");
     nap(1_500).await;
     server.restart();
-    is_marked_and_runs_no_more(&server, "done:restarted", &runs).await;
+    is_marked_and_runs_no_more(&server, "done-restarted", &runs).await;
 }
 
 /// Of several keys, each that nobody else has taken; of the others it is told.
@@ -120,7 +120,7 @@ async fn a_mark_that_cannot_be_kept_is_told() {
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();
     let other = client(&server).await;
-    let (runs, key) = (AtomicUsize::new(0), "done:taken-meanwhile");
+    let (runs, key) = (AtomicUsize::new(0), "done-taken-meanwhile");
     let lock = format!("lock:{key}");
     let ran = once(&locks, key, &runs, async { proxy.refuse() }).await;
     println!("{ran:?}");

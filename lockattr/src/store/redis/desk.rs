@@ -113,6 +113,11 @@ impl Desk {
         self.shared.replies.load(Ordering::Relaxed)
     }
 
+    /// Whether the connection has ended with its runtime.
+    pub(super) fn has_ended_here(&self) -> bool {
+        self.shared.table().state == State::Over
+    }
+
     /// Sends a command, after all that were sent before.
     pub(super) fn send(self: Arc<Self>, command: Cmd) -> Sending {
         let mut table = self.shared.table();

@@ -42,8 +42,13 @@ local function give_back(i)
     stood = true
   end
   local found = find(lock, ARGV[1])
-  if found == 0 and what == 'done' and ARGV[5] == 'keep' then
-    mark_done(lock, queue, length)
+  if what == 'done' and ARGV[5] == 'keep' then
+    if found == 0 then
+      mark_done(lock, queue, length)
+    elseif found == 2 and string.find(redis.call('GET', lock), '^done@') then
+      -- An earlier release has done it.
+      return 1
+    end
   end
   if found ~= 1 then
     return found

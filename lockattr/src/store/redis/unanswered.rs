@@ -14,10 +14,15 @@ use tokio::sync::Notify;
 use super::desk::Sending;
 use crate::engine::Engine;
 
-/// How long at least something is looked for whose connection has ended. It is looked for as long as
-/// it had been on its way where that is longer: what a network has held back, it sends again after
-/// pauses that are no longer than the outage was.
-const LOOKED_FOR: Duration = Duration::from_secs(1);
+/// How long at least something is looked for whose connection has ended: at its other end, or here,
+/// with the runtime that drove it, so that it may be on its way yet. It is looked for as long as it had
+/// been on its way where that is longer: what a network has held back, it sends again after pauses that
+/// are no longer than the outage was.
+const ENDED_THERE: Duration = Duration::from_secs(1);
+const ENDED_HERE: Duration = Duration::from_secs(10);
+
+/// A runtime that ends drops what it drives in any order, within this time.
+const ENDS_WITHIN: Duration = Duration::from_millis(50);
 
 pub(super) struct Unanswered {
     engine: Engine,
@@ -28,8 +33,8 @@ pub(super) struct Unanswered {
 #[derive(Default)]
 struct Outstanding {
     count: usize,
-    /// When the first was sent of those whose connection has ended.
-    cut_off: Option<Instant>,
+    /// For how long something may come of those whose connection has ended.
+    may_come: Duration,
     settled: Arc<Notify>,
 }
 
@@ -46,29 +51,34 @@ impl Unanswered {
         self.requests().entry(owner.to_owned()).or_default().count += 1;
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
         self.engine.spawn(async move {
-            let answer = sending.await;
-            let answered = answer
-                .as_ref()
-                .map_or_else(|fault| !fault.error.is_in_doubt(), |_| true);
-            unanswered.settle(&owner, (!answered).then_some(sent));
+            let desk = Arc::clone(&sending.desk);
+            let answered = match sending.await {
+                Ok(_) => true,
+                Err(fault) => !fault.error.is_in_doubt(),
+            };
+            let mut may_come = Duration::ZERO;
+            if !answered {
+                tokio::time::sleep(ENDS_WITHIN).await;
+                let ended_here = desk.has_ended_here();
+                let at_least = if ended_here { ENDED_HERE } else { ENDED_THERE };
+                may_come = sent.elapsed().max(at_least);
+            }
+            unanswered.settle(&owner, may_come);
         });
     }
 
-    fn settle(&self, owner: &str, cut_off: Option<Instant>) {
+    fn settle(&self, owner: &str, may_come: Duration) {
         let mut requests = self.requests();
         let Some(outstanding) = requests.get_mut(owner) else {
             return;
         };
         outstanding.count -= 1;
-        outstanding.cut_off = match (outstanding.cut_off, cut_off) {
-            (Some(known), Some(sent)) => Some(known.min(sent)),
-            (known, sent) => known.or(sent),
-        };
+        outstanding.may_come = outstanding.may_come.max(may_come);
         let settled = Arc::clone(&outstanding.settled);
-        if outstanding.count == 0 && outstanding.cut_off.is_none() {
-            requests.remove(owner);
-        }
+        let is_over = outstanding.count == 0 && outstanding.may_come.is_zero();
+        let over = is_over.then(|| requests.remove(owner));
         drop(requests);
+        drop(over);
         settled.notify_waiters();
     }
 
@@ -83,10 +93,9 @@ impl Unanswered {
                 };
                 let settled = Arc::clone(&outstanding.settled).notified_owned();
                 if outstanding.count == 0 {
-                    let cut_off = outstanding.cut_off;
+                    let may_come = outstanding.may_come;
                     requests.remove(owner);
-                    let on_its_way = cut_off.map_or(Duration::ZERO, |sent| sent.elapsed());
-                    return on_its_way.max(LOOKED_FOR);
+                    return may_come;
                 }
                 settled
             };
