@@ -23,6 +23,7 @@ mod desk;
 mod fault;
 mod line;
 mod link;
+mod message;
 mod pulse;
 mod reply;
 mod script;
@@ -246,8 +247,9 @@ impl Redis {
             .ok_or_else(|| self.nonsense(&answer))?;
         // Of several locks one is given at a time, which is no grant yet: the owner has to look.
         let one_is_all = request.want == Want::Any || request.names.len() == 1;
-        if let Some(server) = server.filter(|_| one_is_all) {
-            self.subscriber.tie(request.owner, sent, server);
+        if let Some(server) = server {
+            self.subscriber
+                .answered(request.owner, sent, server, one_is_all);
         }
         if let Acquired::Busy { place, .. } = &mut acquired {
             match place {

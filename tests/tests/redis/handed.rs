@@ -296,6 +296,20 @@ async fn nonsense_in_the_line_is_passed_over() {
     .await;
 }
 
+/// Nor does it keep the mark of work that is done from being left.
+#[tokio::test]
+async fn nonsense_in_the_line_keeps_no_mark_away() {
+    let (server, locks) = pair().await;
+    let mine = locks.clone();
+    let runs = tokio::spawn(async move { nightly(&mine).await });
+    wait::until("it runs", || server.get("lock:nightly").is_some()).await;
+    let _: usize = server.ask("ZADD lock:wait:{lock:nightly} 1 nonsense 2 a");
+    runs.await.unwrap().unwrap();
+    let mark = server.get("lock:nightly").unwrap_or_default();
+    assert!(mark.starts_with("done@"), "{mark}");
+    assert_eq!(locks.stats().release_failed, 0);
+}
+
 #[tokio::test]
 async fn something_else_in_place_of_the_line_keeps_nobody_from_giving_back() {
     for odd in [

@@ -10,6 +10,7 @@ mod acquire;
 mod due;
 mod events;
 mod faults;
+mod forged;
 mod handed;
 mod harness;
 mod holds;

@@ -294,3 +294,67 @@ async fn every_script_is_given_its_keys_as_keys() {
         assert_eq!(values.iter().find(key), None, "{words:?}");
     }
 }
+
+/// What names a waiter, and what proves that a message is for it.
+fn signed(owner: &str, text: &str) -> String {
+    // The hash by which a server knows a script is SHA-1.
+    let sha1 = |text: String| redis::Script::new(&text).get_hash().to_owned();
+    let inner = sha1(format!("{owner} {text}"));
+    let proof = sha1(format!("{owner} {inner}"));
+    format!("{} {proof} {text}", sha1(format!("waiter {owner}")))
+}
+
+#[tokio::test]
+async fn a_waiter_stands_in_a_sorted_set_and_is_told_by_messages_that_prove_themselves() {
+    let (server, locks) = pair().await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let mut monitor = server.monitor();
+    let mut calls = Vec::new();
+    for ttl in [2_000, 3_000] {
+        let other = client(&server).await;
+        let request = other.lock("sync:42").ttl(Duration::from_millis(ttl));
+        let request = request.wait(Duration::from_secs(60));
+        calls.push(tokio::spawn(async move { request.acquire().await }));
+        wait::until("it stands in line", || {
+            server.waiters("lock:sync:42") == calls.len() as u64
+        })
+        .await;
+    }
+    let line = "lock:wait:{lock:sync:42}";
+    assert!(server.pttl(line) > 60_000);
+    let entries: Vec<String> = server.ask(&format!("ZRANGE {line} 0 -1"));
+    let entries: Vec<Vec<&str>> = entries.iter().map(|one| one.split(' ').collect()).collect();
+    let waiters: Vec<&str> = entries.iter().map(|entry| entry[0]).collect();
+    for (entry, ttl) in entries.iter().zip(["2000", "3000"]) {
+        let channel = entry[3].strip_prefix("lock:wake:").unwrap();
+        assert!(uuid::Uuid::try_parse(channel).is_ok(), "{entry:?}");
+        assert_eq!(entry[1..3], [ttl, "1"]);
+    }
+    monitor.seen();
+    lease.release().await.unwrap();
+    let mut published = Vec::new();
+    wait::until("both are told", || {
+        let seen = monitor.seen().into_iter();
+        let news = seen.filter(|seen| seen.by_script && seen.words[0] == "PUBLISH");
+        published.extend(news.map(|seen| seen.words[2].clone()));
+        published.len() == 2
+    })
+    .await;
+    let told = |owner: &str, rest: &str, message: &str| {
+        let text = message.splitn(3, ' ').nth(2).unwrap();
+        assert_eq!(message, signed(owner, text));
+        let mut words = text.splitn(3, ' ');
+        let (what, at) = (words.next().unwrap(), words.next().unwrap());
+        assert!(
+            at.len() == 16 && at.bytes().all(|digit| digit.is_ascii_digit()),
+            "{text}"
+        );
+        assert_eq!(format!("{what} {}", words.next().unwrap()), rest);
+    };
+    let grant = format!("grant 0 12 lock:sync:42{line}");
+    told(waiters[0], &grant, &published[0]);
+    told(waiters[1], "first 2000", &published[1]);
+    for call in calls {
+        call.await.unwrap().unwrap().release().await.unwrap();
+    }
+}

@@ -3,21 +3,29 @@
 -- A queue is forgotten after so many ms: later than any of those in it looks again.
 local LONGEST = 301000
 
--- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
--- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
-local function tell(channel, news)
-  local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
-  if clients[2] == 0 then
-    return false
-  end
-  local heard = redis.pcall('PUBLISH', channel, news)
-  return type(heard) == 'number' and heard > 0
-end
-
 -- The server's clock, in microseconds.
 local function clock()
   local time = redis.call('TIME')
   return time[1] .. string.sub('00000' .. time[2], -6)
+end
+
+-- What is published to an owner: what names it and tells nobody who it is, a proof that we know it,
+-- and what, when and the rest.
+local function message(owner, what, rest)
+  local text = what .. ' ' .. clock() .. rest
+  local proof = redis.sha1hex(owner .. ' ' .. redis.sha1hex(owner .. ' ' .. text))
+  return redis.sha1hex('waiter ' .. owner) .. ' ' .. proof .. ' ' .. text
+end
+
+-- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
+-- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
+local function tell(channel, owner, what, rest)
+  local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  if clients[2] == 0 then
+    return false
+  end
+  local heard = redis.pcall('PUBLISH', channel, message(owner, what, rest))
+  return type(heard) == 'number' and heard > 0
 end
 
 -- The first entry of a queue, taken out; nothing where the queue is empty or cannot be read.
@@ -38,7 +46,7 @@ local function tell_first(queue, left)
   local entry = redis.pcall('ZRANGE', queue, 0, 0)[1]
   local owner, channel = string.match(entry or '', '^(%S+) %d+ %d+ (.+)$')
   if owner then
-    redis.pcall('PUBLISH', channel, owner .. ' first ' .. left)
+    redis.pcall('PUBLISH', channel, message(owner, 'first', ' ' .. left))
   end
 end
 
@@ -60,8 +68,8 @@ local function pass(lock, index, queue, me)
         break
       end
       written = true
-      local news = owner .. ' ' .. index .. ' ' .. clock() .. ' ' .. #lock .. ' ' .. lock .. queue
-      if tell(channel, news) then
+      local what = ' ' .. index .. ' ' .. #lock .. ' ' .. lock .. queue
+      if tell(channel, owner, 'grant', what) then
         winner = owner
         tell_first(queue, ttl)
       end

@@ -39,7 +39,9 @@ local function give_back(i)
     local entry = first(queue)
     while entry do
       local owner, channel = string.match(entry, '^(%S+) %d+ %d+ (.+)$')
-      tell(channel, owner)
+      if owner then
+        tell(channel, owner, 'look', '')
+      end
       entry = first(queue)
     end
   else

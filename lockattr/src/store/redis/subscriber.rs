@@ -2,7 +2,7 @@
 //!
 //! A release names the next owner inside the server and publishes it on the channel of that owner's
 //! client. One connection hears for every key that the client waits for; it is made when a caller
-//! waits for the first time, and kept. Where all who wait are on one runtime it is driven there, as
+//! waits for the first time, and kept. What is believed of it is in `message.rs`. Where all who wait are on one runtime it is driven there, as
 //! the connection over which they ask; on the engine otherwise, so that no runtime that is blocked
 //! keeps the news from another's callers.
 //!
@@ -26,6 +26,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::line::Server;
 use super::link::Link;
+use super::message::{Message, What, ticket};
 use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
 use crate::jitter::jittered;
@@ -85,7 +86,7 @@ enum Channel {
     Lost,
 }
 
-/// Requests by their owners.
+/// Requests by their tickets.
 #[derive(Default)]
 struct Requests {
     waiting: HashMap<String, Waiting>,
@@ -94,8 +95,8 @@ struct Requests {
     /// When the connection is looked after next.
     tick: Option<Instant>,
     place: Place,
-    /// Those that wait no more, and since when, for as long as the server may not know it.
-    gone: HashMap<String, Instant>,
+    /// Those that wait no more, for as long as the server may not know it.
+    gone: HashMap<String, Gone>,
 }
 
 /// Where the connection is to be driven.
@@ -110,9 +111,16 @@ enum Place {
     Home,
 }
 
+/// One request that waits no more.
+struct Gone {
+    owner: String,
+    since: Instant,
+}
+
 /// One request that waits.
 #[derive(Default)]
 struct Waiting {
+    owner: String,
     news: Option<News>,
     waker: Option<Waker>,
     /// Whether the server was asked since it waits: if not, it cannot have missed anything.
@@ -121,6 +129,10 @@ struct Waiting {
     place: u64,
     /// A moment of our clock, and what the server's clock, in microseconds, said after it.
     tie: Option<(Instant, u64)>,
+    /// From when on, by the server's clock, a word and a grant are news: what was made before was
+    /// heard, or is known from the answer to a later request.
+    words_from: u64,
+    grants_from: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -188,24 +200,29 @@ impl Subscriber {
     }
 
     /// Hears for an owner until the answer is dropped.
-    pub(super) fn hear<'a>(&'a self, owner: &'a str) -> Heard<'a> {
+    pub(super) fn hear(&self, owner: &str) -> Heard<'_> {
+        let ticket = ticket(owner);
         let mut requests = self.0.requests();
         if requests.waiting.is_empty() {
             self.0.wanted.notify_one();
         }
-        let waiting = Waiting::default();
-        requests.waiting.insert(owner.to_owned(), waiting);
+        let waiting = Waiting {
+            owner: owner.to_owned(),
+            ..Waiting::default()
+        };
+        requests.waiting.insert(ticket.clone(), waiting);
         drop(requests);
         Heard {
             subscriber: &self.0,
-            owner,
+            ticket,
         }
     }
 
     /// Whether a request that is about to be asked would be told. Where the channel is not heard, it is
     /// going to be, and all who wait are told to look then.
     pub(super) async fn hears(&self, owner: &str, left: Duration, calls: &Link) -> bool {
-        if !self.0.requests().waiting.contains_key(owner) {
+        let ticket = ticket(owner);
+        if !self.0.requests().waiting.contains_key(&ticket) {
             return false;
         }
         self.0.find_place(calls);
@@ -222,7 +239,7 @@ impl Subscriber {
             let _ = self.0.server.engine.until(until, tried).await;
         }
         let mut requests = self.0.requests();
-        if let Some(waiting) = requests.waiting.get_mut(owner) {
+        if let Some(waiting) = requests.waiting.get_mut(&ticket) {
             waiting.asked = true;
         }
         self.0.is_heard()
@@ -235,7 +252,7 @@ impl Subscriber {
     /// A request stands in a queue, with so many before it.
     pub(super) fn queued(&self, owner: &str, place: u64) {
         let mut requests = self.0.requests();
-        if let Some(waiting) = requests.waiting.get_mut(owner) {
+        if let Some(waiting) = requests.waiting.get_mut(&ticket(owner)) {
             waiting.place = place;
         }
         let by = Instant::now() + silence(place);
@@ -244,10 +261,13 @@ impl Subscriber {
         }
     }
 
-    /// The server's clock, in microseconds, said `server` some time after `sent`.
-    pub(super) fn tie(&self, owner: &str, sent: Instant, server: u64) {
-        if let Some(waiting) = self.0.requests().waiting.get_mut(owner) {
-            waiting.tie = Some((sent, server));
+    /// The request was answered when the server's clock, in microseconds, said `server`, some time
+    /// after `sent`. Whether a grant alone is a lease, that counts from then.
+    pub(super) fn answered(&self, owner: &str, sent: Instant, server: u64, counts: bool) {
+        if let Some(waiting) = self.0.requests().waiting.get_mut(&ticket(owner)) {
+            waiting.tie = counts.then_some((sent, server));
+            waiting.words_from = server;
+            waiting.grants_from = server;
         }
     }
 
@@ -256,25 +276,29 @@ impl Subscriber {
     pub(super) fn gone(&self, owner: &str) {
         let now = Instant::now();
         let mut requests = self.0.requests();
-        requests.gone.retain(|_, since| now < *since + FORGOTTEN);
-        requests.gone.insert(owner.to_owned(), now);
+        requests.gone.retain(|_, gone| now < gone.since + FORGOTTEN);
+        let gone = Gone {
+            owner: owner.to_owned(),
+            since: now,
+        };
+        requests.gone.insert(ticket(owner), gone);
     }
 
     pub(super) fn forgotten(&self, owner: &str) {
-        self.0.requests().gone.remove(owner);
+        self.0.requests().gone.remove(&ticket(owner));
     }
 }
 
 /// News for one owner.
 pub(super) struct Heard<'a> {
     subscriber: &'a Shared,
-    owner: &'a str,
+    ticket: String,
 }
 
 impl Ear for Heard<'_> {
     fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
         let mut requests = self.subscriber.requests();
-        let Some(waiting) = requests.waiting.get_mut(self.owner) else {
+        let Some(waiting) = requests.waiting.get_mut(&self.ticket) else {
             return Poll::Pending;
         };
         let Some(news) = waiting.news.take() else {
@@ -290,7 +314,7 @@ impl Ear for Heard<'_> {
 impl Drop for Heard<'_> {
     fn drop(&mut self) {
         let mut requests = self.subscriber.requests();
-        let left = requests.waiting.remove(self.owner);
+        let left = requests.waiting.remove(&self.ticket);
         drop(requests);
         // Its waker may be the last handle of a task, whose end may come back here.
         drop(left);
@@ -312,6 +336,31 @@ impl Requests {
 }
 
 impl Waiting {
+    /// Takes in what is proved and new, and answers whether it was.
+    fn deliver(&mut self, message: &Message<'_>, heard: Instant) -> bool {
+        let at = message.at;
+        let from = match message.what {
+            What::Granted(_) => &mut self.grants_from,
+            What::First { .. } | What::Look => &mut self.words_from,
+        };
+        if at < *from || !message.proves(&self.owner) {
+            return false;
+        }
+        *from = at.saturating_add(1);
+        self.hear(match &message.what {
+            What::Granted(grant) => News::Granted {
+                index: grant.index,
+                at,
+                heard,
+            },
+            What::First { remaining } => News::First {
+                remaining: *remaining,
+            },
+            What::Look => News::Look,
+        });
+        true
+    }
+
     /// A grant that was heard of stays one; what had been told before it counts no more.
     fn hear(&mut self, news: News) {
         let known = match self.news {
@@ -459,41 +508,35 @@ impl Shared {
 
     fn deliver(&self, message: &Msg) {
         let heard = Instant::now();
-        let Some(message) = std::str::from_utf8(message.get_payload_bytes())
-            .ok()
-            .and_then(Message::read)
-        else {
+        let text = std::str::from_utf8(message.get_payload_bytes());
+        let message = text.ok().and_then(Message::read);
+        let mut requests = self.requests();
+        // Whoever it is that speaks, the connection is alive.
+        requests.heard = Some(heard);
+        let Some(message) = message else {
             return;
         };
-        let mut requests = self.requests();
-        requests.heard = Some(heard);
-        if let Some(waiting) = requests.waiting.get_mut(message.owner) {
-            waiting.hear(match &message.what {
-                What::Granted(grant) => News::Granted {
-                    index: grant.index,
-                    at: grant.at,
-                    heard,
-                },
-                What::First { remaining } => News::First {
-                    remaining: *remaining,
-                },
-                What::Look => News::Look,
-            });
-            let waker = waiting.waker.take();
+        if let Some(waiting) = requests.waiting.get_mut(message.ticket) {
+            let believed = waiting.deliver(&message, heard);
+            let waker = believed.then(|| waiting.waker.take()).flatten();
             drop(requests);
             waker.into_iter().for_each(Waker::wake);
             return;
         }
-        let What::Granted(grant) = message.what else {
+        let What::Granted(grant) = &message.what else {
             return;
         };
-        let gone = requests.gone.remove(message.owner).is_some();
+        let is_it = |gone: &Gone| message.proves(&gone.owner);
+        if !requests.gone.get(message.ticket).is_some_and(is_it) {
+            return;
+        }
+        let gone = requests.gone.remove(message.ticket);
         drop(requests);
-        if gone {
+        if let Some(Gone { owner, .. }) = gone {
             (self.give_back)(Unclaimed {
                 lock: grant.lock.to_owned(),
                 queue: grant.queue.to_owned(),
-                owner: message.owner.to_owned(),
+                owner,
                 index: grant.index,
             });
         }
@@ -506,54 +549,6 @@ impl Shared {
                 "callers that wait for a lock cannot be woken, and look again every now and then"
             );
         }
-    }
-}
-
-/// What is published: `owner`, `owner first ms`, or `owner index microseconds length-of-lock lock`
-/// with the queue right after it.
-struct Message<'a> {
-    owner: &'a str,
-    what: What<'a>,
-}
-
-enum What<'a> {
-    Look,
-    First { remaining: Duration },
-    Granted(Grant<'a>),
-}
-
-struct Grant<'a> {
-    index: usize,
-    at: u64,
-    lock: &'a str,
-    queue: &'a str,
-}
-
-impl<'a> Message<'a> {
-    fn read(text: &'a str) -> Option<Self> {
-        let Some((owner, rest)) = text.split_once(' ') else {
-            let what = What::Look;
-            return Some(Self { owner: text, what });
-        };
-        let (index, rest) = rest.split_once(' ')?;
-        let what = if index == "first" {
-            // A lock that is not held any more has none left.
-            let left = rest.parse::<i64>().ok()?;
-            What::First {
-                remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
-            }
-        } else {
-            let (at, rest) = rest.split_once(' ')?;
-            let (length, rest) = rest.split_once(' ')?;
-            let (lock, queue) = rest.split_at_checked(length.parse().ok()?)?;
-            What::Granted(Grant {
-                index: index.parse().ok()?,
-                at: at.parse().ok()?,
-                lock,
-                queue,
-            })
-        };
-        Some(Self { owner, what })
     }
 }
 
@@ -737,8 +732,6 @@ impl fmt::Debug for Subscriber {
 mod tests {
     use super::*;
 
-    const OWNER: &str = "0123@host:7";
-
     fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> Woken {
         let waiting = Waiting {
             tie,
@@ -786,36 +779,5 @@ mod tests {
                 since: later(9_900)
             }
         );
-    }
-
-    #[test]
-    fn a_message_says_what_was_given() {
-        let message = Message::read("0123@host:7 2 77 8 lock:a block:wait:{lock:a b}").unwrap();
-        assert_eq!(message.owner, OWNER);
-        let What::Granted(grant) = message.what else {
-            panic!("no grant")
-        };
-        assert_eq!((grant.index, grant.at), (2, 77));
-        assert_eq!(
-            (grant.lock, grant.queue),
-            ("lock:a b", "lock:wait:{lock:a b}")
-        );
-        assert!(matches!(Message::read(OWNER).unwrap().what, What::Look));
-        for (left, expected) in [("1500", 1500), ("-2", 0)] {
-            let text = format!("{OWNER} first {left}");
-            let What::First { remaining } = Message::read(&text).unwrap().what else {
-                panic!("{text}")
-            };
-            assert_eq!(remaining, Duration::from_millis(expected));
-        }
-        for broken in [
-            "a b",
-            "a first x",
-            "a 1 2 9 short",
-            "a 1 x 1 lq",
-            "a 1 2 1 éq",
-        ] {
-            assert!(Message::read(broken).is_none(), "{broken}");
-        }
     }
 }
