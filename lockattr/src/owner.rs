@@ -1,7 +1,17 @@
-//! Owners: one random id an acquisition, and where it was made.
+//! Owners: one id an acquisition, and where it was made.
+//!
+//! An id is a UUID of version 7: 48 bits say when the acquisition was drawn, in milliseconds, and 74 are
+//! random. Random bytes come from the operating system for many ids at a time, since asking it costs
+//! about as much however many they are. Nothing else is drawn ahead: the time and the process are those
+//! of the moment. What was drawn ahead is copied by whatever copies the process. A fork is known by its
+//! process id, and draws anew. A snapshot of a virtual machine is not: what was drawn ahead is used
+//! within a second, so that one which is started later draws anew as well, and two that read the same
+//! old clock differ in their milliseconds alone.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt::{self, Write};
+use std::process;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uuid::{Builder, Uuid};
 
@@ -11,8 +21,7 @@ const MAX_HOST: usize = 64;
 /// Where this process makes owners.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// The second half of every owner, `@{host}:{pid}`.
-    place: Arc<str>,
+    host: Arc<str>,
     random: Arc<Random>,
 }
 
@@ -28,37 +37,48 @@ impl Origin {
             .take(MAX_HOST)
             .collect();
         Self {
-            place: format!("@{host}:{}", std::process::id()).into(),
+            host: host.into(),
             random: Arc::default(),
         }
     }
 
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        self.place.trim_start_matches('@').to_owned()
+        format!("{}:{}", self.host, process::id())
     }
 
-    /// A fresh random id.
+    /// A fresh id.
     pub(crate) fn new_id(&self) -> Id {
-        Id(self.random.id())
+        let process = process::id();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let random = self.random.bytes(process, now);
+        let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let id = Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
+        Id { id, process }
     }
 
-    /// The owner of one acquisition: its id, and this origin.
+    /// The owner of one acquisition, `{id}@{host}:{pid}`.
     pub(crate) fn owner(&self, id: Id) -> String {
-        let mut owner = String::with_capacity(32 + self.place.len());
-        owner.push_str(id.0.simple().encode_lower(&mut Uuid::encode_buffer()));
-        owner.push_str(&self.place);
+        const LONGEST_PROCESS: usize = 10;
+        let mut owner = String::with_capacity(34 + self.host.len() + LONGEST_PROCESS);
+        // Writing to a string does not fail.
+        let _ = write!(owner, "{id}@{}:{}", self.host, id.process);
         owner
     }
 }
 
 /// One acquisition among all.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Id(Uuid);
+pub(crate) struct Id {
+    id: Uuid,
+    /// The process that drew it.
+    process: u32,
+}
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.simple().fmt(f)
+        self.id.simple().fmt(f)
     }
 }
 
@@ -69,26 +89,58 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Random ids from the operating system, fetched many at a time: asking it costs about as much
-/// however many they are.
+/// The random part of an id.
+type Part = [u8; 10];
+
+/// Random bytes from the operating system.
 #[derive(Default)]
-struct Random(Mutex<Vec<[u8; 16]>>);
+struct Random(Mutex<Ahead>);
+
+/// What was drawn ahead.
+#[derive(Default)]
+struct Ahead {
+    parts: Vec<Part>,
+    process: u32,
+    /// When, since the epoch.
+    at: Duration,
+}
 
 impl Random {
+    fn bytes(&self, process: u32, now: Duration) -> Part {
+        match self.0.try_lock() {
+            Ok(mut ahead) => ahead.next(process, now),
+            // Another thread draws; one that a fork has left behind does so for ever.
+            Err(TryLockError::WouldBlock) => draw::<1>()[0],
+            Err(TryLockError::Poisoned(ahead)) => ahead.into_inner().next(process, now),
+        }
+    }
+}
+
+impl Ahead {
     const AT_A_TIME: usize = 64;
 
-    fn id(&self) -> Uuid {
-        let mut fetched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let bytes = fetched.pop().unwrap_or_else(|| {
-            let mut more = [[0; 16]; Self::AT_A_TIME];
-            getrandom::fill(more.as_flattened_mut())
-                .expect("the operating system has random numbers");
-            let [first, rest @ ..] = more;
-            fetched.extend(rest);
+    /// For so long it may be used.
+    const FRESH: Duration = Duration::from_secs(1);
+
+    fn next(&mut self, process: u32, now: Duration) -> Part {
+        let age = now.checked_sub(self.at);
+        let is_fresh = age.is_some_and(|age| age < Self::FRESH);
+        if process != self.process || !is_fresh {
+            self.parts.clear();
+        }
+        self.parts.pop().unwrap_or_else(|| {
+            let [first, rest @ ..] = draw::<{ Self::AT_A_TIME }>();
+            self.parts.extend(rest);
+            (self.process, self.at) = (process, now);
             first
-        });
-        Builder::from_random_bytes(bytes).into_uuid()
+        })
     }
+}
+
+fn draw<const COUNT: usize>() -> [Part; COUNT] {
+    let mut parts = [Part::default(); COUNT];
+    getrandom::fill(parts.as_flattened_mut()).expect("the operating system has random numbers");
+    parts
 }
 
 /// Whoever knows an id can release a lock.
@@ -117,26 +169,71 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_is_a_random_id_and_its_origin() {
+    fn an_owner_says_since_when_and_where() {
         let origin = Origin::here();
+        let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let [a, b] = [(); 2].map(|()| origin.owner(origin.new_id()));
+        let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert_ne!(a, b);
         let (id, rest) = a.split_once('@').unwrap();
         let id = Uuid::try_parse(id).unwrap();
-        assert_eq!(id.get_version_num(), 4);
-        assert!(
-            rest.ends_with(&format!(":{}", std::process::id())),
-            "{rest}"
-        );
+        assert_eq!(id.get_version_num(), 7);
+        let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
+        let since = Duration::new(seconds, nanos).as_millis();
+        assert!((before.as_millis()..=after.as_millis()).contains(&since));
+        assert!(rest.ends_with(&format!(":{}", process::id())), "{rest}");
         assert_eq!(shown(&a), rest);
+        assert_eq!(origin.shown(), rest);
     }
 
     #[test]
     fn ids_are_never_used_twice() {
         let origin = Origin::here();
-        let ids = (0..10 * Random::AT_A_TIME).map(|_| origin.clone().new_id().to_string());
+        let ids = (0..10 * Ahead::AT_A_TIME).map(|_| origin.clone().new_id().to_string());
         let distinct: std::collections::HashSet<_> = ids.collect();
-        assert_eq!(distinct.len(), 10 * Random::AT_A_TIME);
+        assert_eq!(distinct.len(), 10 * Ahead::AT_A_TIME);
+    }
+
+    #[test]
+    fn what_was_drawn_ahead_is_used_by_its_process_and_soon() {
+        let second = Duration::from_secs(1);
+        let now = 1_000 * second;
+        let mut ahead = Ahead::default();
+        ahead.next(7, now);
+        let drawn = ahead.parts.clone();
+        assert_eq!(drawn.len(), Ahead::AT_A_TIME - 1);
+        ahead.next(7, now + second / 2);
+        assert_eq!(ahead.parts, drawn[..drawn.len() - 1]);
+        for (process, at) in [(8, now), (7, now + second), (7, 999 * second)] {
+            let mut copy = Ahead {
+                parts: drawn.clone(),
+                process: 7,
+                at: now,
+            };
+            let part = copy.next(process, at);
+            assert!(!drawn.contains(&part), "{process} {at:?}");
+            assert!(copy.parts.iter().all(|part| !drawn.contains(part)));
+        }
+    }
+
+    /// As a fork leaves it in the child.
+    #[test]
+    fn ids_are_drawn_also_while_another_thread_would_be_drawing() {
+        let origin = Origin::here();
+        let drawing = origin.random.0.lock().unwrap();
+        assert_ne!(origin.new_id().to_string(), origin.new_id().to_string());
+        drop(drawing);
+    }
+
+    #[test]
+    fn ids_of_every_version_are_shown_by_their_origin() {
+        for id in [
+            "3c8698528e804726a3196da9559ced2b",
+            "019ad5b1f9c07c3f9d0a1b2c3d4e5f60",
+            "00000000000000000000000000000000",
+        ] {
+            assert_eq!(shown(&format!("{id}@web-7:42")), "web-7:42");
+        }
     }
 
     #[test]

@@ -62,10 +62,13 @@ async fn the_lock_is_one_string_with_an_owner_and_an_expiry() {
     let owner = value.await.unwrap().unwrap();
     assert_eq!(server.size(), 0);
 
-    // {uuid v4, simple form}@{host}:{pid}
+    // {uuid v7, simple form}@{host}:{pid}
     let (id, place) = owner.split_once('@').unwrap();
     let parsed = uuid::Uuid::try_parse(id).unwrap();
-    assert_eq!(parsed.get_version_num(), 4);
+    assert_eq!(parsed.get_version_num(), 7);
+    let (seconds, _) = parsed.get_timestamp().unwrap().to_unix();
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!(now.abs_diff(seconds) < 10, "{seconds} at {now}");
     assert_eq!(parsed.simple().to_string(), id);
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert_eq!(place, format!("{}:{}", host.trim(), std::process::id()));
