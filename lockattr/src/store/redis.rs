@@ -166,7 +166,10 @@ impl Redis {
             // Only what is not a lock is asked for its kind.
             let mut kind = redis::cmd("TYPE");
             kind.arg(name);
-            for command in [pop, kind] {
+            // One lock alone is read without this.
+            let mut several = redis::cmd("MGET");
+            several.arg(name);
+            for command in [pop, kind, several] {
                 let may = self.calls.ask(command, &mut self.step()).await;
                 may.map_err(|fault| fault.error)?;
             }
