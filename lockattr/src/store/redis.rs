@@ -204,17 +204,16 @@ impl Redis {
         }
     }
 
-    /// Without the right to its channel a client works all the same, but nobody wakes its callers.
+    /// Without the right to its channel a client works all the same, but nobody wakes its callers; and
+    /// without the right to publish it wakes nobody's.
     async fn prove_channel(&self) {
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(self.subscriber.channel()).arg("");
         let published = self.calls.ask(publish, &mut self.step()).await;
-        let proved = match published {
-            Ok(_) => self.subscriber.prove().await,
-            Err(fault) => Err(fault.error),
-        };
-        if let Err(error) = proved {
+        if let Err(error) = self.subscriber.prove().await {
             self.subscriber.tell_unheard(&error);
+        } else if let Err(fault) = published {
+            self.subscriber.tell_mute(&fault.error);
         }
     }
 

@@ -123,6 +123,39 @@ async fn without_the_rights_to_a_channel_it_is_told_and_waits_end_all_the_same()
     }
 }
 
+/// What is told is what is so: who may listen is woken, whatever it may publish itself.
+#[tokio::test]
+async fn that_callers_are_woken_again_is_told_when_they_were_not_and_are() {
+    log::listen();
+    let server = Server::start();
+    for (missing, told) in [
+        ("+publish", ["cannot be woken"].as_slice()),
+        ("+subscribe", ["cannot be woken", "woken again"].as_slice()),
+        ("&lock:*", ["cannot be woken", "woken again"].as_slice()),
+    ] {
+        let least = least();
+        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
+        let prefix = format!("lock:told:{}:", &missing[1..3]);
+        let locks = Client::builder()
+            .prefix(&prefix)
+            .connect(user(&server, &rights.join(" ")))
+            .await
+            .unwrap();
+        whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
+        let so_far = || log::about(&format!("{prefix}wake:"));
+        assert_eq!(so_far().len(), 1, "{missing}: {:?}", so_far());
+        let _: () = server.ask(&format!("ACL SETUSER worker {missing}"));
+        for _ in 0..2 {
+            whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
+        }
+        let so_far = so_far();
+        assert_eq!(so_far.len(), told.len(), "{missing}: {so_far:?}");
+        for (line, told) in so_far.iter().zip(told) {
+            assert!(line.text.contains(told), "{missing}: {line:?}");
+        }
+    }
+}
+
 /// Waits for a key that another process's client holds, and gets it after its release.
 async fn whole_cycle_of_a_waiter(locks: &Client, server: &Server, prefix: &str) {
     let other = Client::builder()

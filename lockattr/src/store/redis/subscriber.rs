@@ -181,6 +181,15 @@ impl Subscriber {
         self.0.tell_unheard(error);
     }
 
+    /// Nothing can be said on a channel. Whether that has changed is not known from what is heard.
+    pub(super) fn tell_mute(&self, error: &StoreError) {
+        tracing::warn!(
+            channel = self.0.channel, error = %error,
+            "callers that wait for what this client gives back cannot be woken, and look again every \
+             now and then"
+        );
+    }
+
     /// Subscribes once, and hears nothing.
     pub(super) async fn prove(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
@@ -584,7 +593,10 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     patience: SILENCE.max(begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
-                    tracing::info!("callers that wait for a lock are woken again");
+                    tracing::info!(
+                        channel = subscriber.channel,
+                        "callers that wait for a lock are woken again"
+                    );
                 }
                 pause = FIRST_PAUSE;
                 lost = false;
