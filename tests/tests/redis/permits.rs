@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Lease};
+use lockattr::{Client, Error, Lease};
 use tests::record::{Event, Record};
 use tests::referee::{self, KILL, idle};
 use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
 
-use crate::support::{SLACK, client, pair};
+use crate::support::{LOOK, SLACK, client, pair};
 
 const PERMITS: u32 = 3;
 const TTL: Duration = Duration::from_secs(1);
@@ -177,4 +177,105 @@ async fn a_free_slot_is_not_kept_for_a_waiter_that_was_killed() {
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
     assert_ne!(first.slot(), second.slot());
     drop((first, second, held));
+}
+
+/// Takes so many slots of a key for somebody else.
+fn take_slots(server: &Server, key: &str, count: usize, ttl: &str) {
+    let owner = "0123456789abcdef0123456789abcdef@web-7:4711";
+    let mut take = redis::pipe();
+    for slot in 0..count {
+        let name = match slot {
+            0 => format!("lock:{key}"),
+            slot => format!("lock:slot:{{lock:{key}}}{slot}"),
+        };
+        take.cmd("SET").arg(name).arg(owner).arg("PX").arg(ttl);
+    }
+    let client = redis::Client::open(server.url()).unwrap();
+    take.exec(&mut client.get_connection().unwrap()).unwrap();
+}
+
+/// What the server does for one call grows with the slots by no more than reading them at once.
+#[tokio::test]
+async fn a_thousand_slots_are_read_with_a_few_commands() {
+    let (server, locks) = pair().await;
+    let ask = || locks.lock("geo").permits(1_000);
+    take_slots(&server, "geo", 1_000, "600000");
+    ask().acquire().await.unwrap_err();
+    let before = server.commands();
+    let refused = ask().acquire().await.unwrap_err();
+    let used = server.commands().since(&before);
+    assert!(used.total() < 10, "{used:?}");
+    let Error::Busy {
+        holder, remaining, ..
+    } = &refused
+    else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(holder, "web-7:4711");
+    assert!(*remaining > Duration::from_secs(500), "{remaining:?}");
+
+    // One that is free is found, and further ones are not asked about.
+    for slot in [1, 500, 999] {
+        let _: usize = server.ask(&format!("DEL lock:slot:{{lock:geo}}{slot}"));
+    }
+    let before = server.commands();
+    let lease = ask().acquire().await.unwrap();
+    let used = server.commands().since(&before);
+    assert!(used.total() < 12, "{used:?}");
+    assert_eq!(lease.slot(), 1);
+    let next = ask().acquire().await.unwrap();
+    assert_eq!(next.slot(), 500);
+    drop((lease, next));
+}
+
+#[tokio::test]
+async fn what_is_not_a_lock_among_many_slots_is_passed_over() {
+    let (server, locks) = pair().await;
+    let ask = || locks.lock("geo").permits(1_000);
+    take_slots(&server, "geo", 1_000, "600000");
+    let slot = |number: usize| format!("lock:slot:{{lock:geo}}{number}");
+    let _: () = server.words(&["SET", &slot(3), "x"]).unwrap();
+    let _: usize = server.words(&["DEL", &slot(7), &slot(9)]).unwrap();
+    let _: usize = server.words(&["HSET", &slot(7), "f", "v"]).unwrap();
+    let lease = ask().acquire().await.unwrap();
+    assert_eq!(lease.slot(), 9);
+    let busy = ask().acquire().await.unwrap_err();
+    assert!(matches!(busy, Error::Busy { .. }), "{busy:?}");
+    // It speaks of the first that is taken.
+    let _: usize = server.ask("DEL lock:geo");
+    let _: usize = server.ask("HSET lock:geo f v");
+    let foreign = ask().acquire().await.unwrap_err();
+    assert!(matches!(foreign, Error::Foreign { .. }), "{foreign:?}");
+    lease.release().await.unwrap();
+}
+
+/// Its holder has died, so nobody is told.
+#[tokio::test]
+async fn the_slot_among_many_whose_lease_ends_goes_to_who_waits() {
+    let server = Server::start();
+    take_slots(&server, "geo", 1_000, "600000");
+    let dying = ["PEXPIRE", "lock:slot:{lock:geo}700", "300"];
+    let _: usize = server.words(&dying).unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..3 {
+        let other = client(&server).await;
+        let request = other
+            .lock("geo")
+            .permits(1_000)
+            .wait(Duration::from_secs(30));
+        calls.push(tokio::spawn(async move { request.acquire().await }));
+    }
+    let start = Instant::now();
+    for _ in 0..3 {
+        wait::within("one is served", LOOK + SLACK, || {
+            calls.iter().any(tokio::task::JoinHandle::is_finished)
+        })
+        .await;
+        let ended = calls.iter().position(tokio::task::JoinHandle::is_finished);
+        let lease = calls.swap_remove(ended.unwrap()).await.unwrap().unwrap();
+        assert_eq!(lease.slot(), 700);
+        lease.release().await.unwrap();
+    }
+    assert!(start.elapsed() < LOOK + SLACK, "{:?}", start.elapsed());
+    assert_eq!(server.waiters("lock:geo"), 0);
 }

@@ -13,13 +13,16 @@ const README: &str = include_str!("../../../README.md");
 /// What those who wait are woken with, and can do without.
 const CHANNEL: [&str; 4] = ["&lock:*", "+publish", "+subscribe", "+pubsub|numsub"];
 
+/// How the README makes a user.
+fn documented() -> &'static str {
+    let mut lines = README.lines();
+    let line = lines.find(|line| line.starts_with("ACL SETUSER"));
+    line.expect("documented")
+}
+
 /// What the README says that a user needs.
 fn least() -> String {
-    let line = README
-        .lines()
-        .find(|line| line.starts_with("ACL SETUSER"))
-        .expect("documented");
-    let rights = line
+    let rights = documented()
         .split(' ')
         .filter(|word| word.starts_with(['~', '&', '+']));
     rights.collect::<Vec<_>>().join(" ")
@@ -61,6 +64,19 @@ async fn field_21_the_least_rights_are_enough_for_the_whole_cycle() {
     let _: () = server.ask("SCRIPT FLUSH");
     whole_cycle(&locks, &server).await;
     // It asked for nothing that it was refused.
+    let denied: Vec<redis::Value> = server.ask("ACL LOG");
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+/// Servers before 7 give all channels to a new user, and refuse a pattern beside that.
+#[tokio::test]
+async fn the_documented_user_can_be_made_and_works() {
+    let server = Server::with(&["--acl-pubsub-default", "allchannels"]);
+    let _: () = server.ask(documented());
+    let url = server.url_as("jobs", "secret");
+    let locks = Client::connect(&url).await.unwrap();
+    whole_cycle(&locks, &server).await;
+    whole_cycle_of_a_waiter(&locks, &server, "lock:").await;
     let denied: Vec<redis::Value> = server.ask("ACL LOG");
     assert!(denied.is_empty(), "{denied:?}");
 }
@@ -120,6 +136,39 @@ async fn without_the_rights_to_a_channel_it_is_told_and_waits_end_all_the_same()
             told.iter().any(|told| told.text.contains(missing)),
             "{missing}: {told:?}"
         );
+    }
+}
+
+/// What is told is what is so: who may listen is woken, whatever it may publish itself.
+#[tokio::test]
+async fn that_callers_are_woken_again_is_told_when_they_were_not_and_are() {
+    log::listen();
+    let server = Server::start();
+    for (missing, told) in [
+        ("+publish", ["cannot be woken"].as_slice()),
+        ("+subscribe", ["cannot be woken", "woken again"].as_slice()),
+        ("&lock:*", ["cannot be woken", "woken again"].as_slice()),
+    ] {
+        let least = least();
+        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
+        let prefix = format!("lock:told:{}:", &missing[1..3]);
+        let locks = Client::builder()
+            .prefix(&prefix)
+            .connect(user(&server, &rights.join(" ")))
+            .await
+            .unwrap();
+        whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
+        let so_far = || log::about(&format!("{prefix}wake:"));
+        assert_eq!(so_far().len(), 1, "{missing}: {:?}", so_far());
+        let _: () = server.ask(&format!("ACL SETUSER worker {missing}"));
+        for _ in 0..2 {
+            whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
+        }
+        let so_far = so_far();
+        assert_eq!(so_far.len(), told.len(), "{missing}: {so_far:?}");
+        for (line, told) in so_far.iter().zip(told) {
+            assert!(line.text.contains(told), "{missing}: {line:?}");
+        }
     }
 }
 

@@ -42,8 +42,8 @@ struct Refusal {
     transient: bool,
 }
 
-/// Why nobody can wake the client's callers.
-type Unheard = Mutex<Option<StoreError>>;
+/// Why something cannot be had that a client goes without.
+type Noted = Mutex<Option<StoreError>>;
 
 type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
 
@@ -63,12 +63,13 @@ impl Redis {
     }
 
     async fn check_once(&self, name: &str, owner: &str) -> Result<(), Refusal> {
-        // Without its channel a client works all the same, but nobody wakes its callers.
-        let unheard = Mutex::new(None);
+        // Without its channel a client works all the same, but nobody wakes its callers; and without
+        // the right to publish it wakes nobody's.
+        let (unheard, mute) = (Mutex::new(None), Mutex::new(None));
         let calls = async {
             let opened = self.calls.open(&mut self.step()).await;
             opened.map_err(|fault| Refusal::new(fault, false))?;
-            self.check_steps(name, owner, &unheard).await
+            self.check_steps(name, owner, &mute).await
         };
         let lease = [renewal(name, owner)];
         // Whether the key is there by then does not matter: it is the connection that is checked.
@@ -83,14 +84,15 @@ impl Redis {
             Ok(())
         };
         all(vec![Box::pin(calls), Box::pin(watchdog), Box::pin(channel)]).await?;
-        let unheard = unheard.into_inner();
-        if let Some(error) = unheard.unwrap_or_else(PoisonError::into_inner) {
+        if let Some(error) = noted(unheard) {
             self.subscriber.tell_unheard(&error);
+        } else if let Some(error) = noted(mute) {
+            self.subscriber.tell_mute(&error);
         }
         Ok(())
     }
 
-    async fn check_steps(&self, name: &str, owner: &str, unheard: &Unheard) -> Result<(), Refusal> {
+    async fn check_steps(&self, name: &str, owner: &str, mute: &Noted) -> Result<(), Refusal> {
         let steps = self.steps(name, owner);
         let mut checks: Vec<Checking<'_>> = Vec::with_capacity(steps.len() + 1);
         for step in steps {
@@ -100,7 +102,7 @@ impl Redis {
             let mut publish = redis::cmd("PUBLISH");
             publish.arg(self.subscriber.channel()).arg("");
             let asked = self.calls.ask(publish, &mut self.step()).await;
-            note(unheard, asked.err().map(|fault| fault.error));
+            note(mute, asked.err().map(|fault| fault.error));
             Ok(())
         }));
         all(checks).await
@@ -181,6 +183,9 @@ impl Redis {
         // Only what is not a lock is asked for its kind.
         let mut kind = redis::cmd("TYPE");
         kind.arg(name);
+        // One lock alone is read without this.
+        let mut several = redis::cmd("MGET");
+        several.arg(name);
         let renew = Self::renew_call(scripts.renew.by_text(), &[renewal(name, owner)]);
         let token_call = self.token_call(scripts.token.by_text(), &names, &names, owner);
         let release = self.release_call(scripts.release.by_text(), &release);
@@ -199,6 +204,7 @@ impl Redis {
             }),
             (pop, any),
             (kind, any),
+            (several, any),
             (token_call, |answer| match token(answer) {
                 Some(Token::Drawn(_)) => Meaning::AsItShould,
                 Some(Token::NotHeld(_)) => Meaning::Gone,
@@ -238,9 +244,13 @@ fn renewal<'a>(name: &'a str, owner: &'a str) -> Renewal<'a> {
     }
 }
 
-fn note(unheard: &Unheard, error: Option<StoreError>) {
-    let mut unheard = unheard.lock().unwrap_or_else(PoisonError::into_inner);
-    *unheard = unheard.take().or(error);
+fn note(noted: &Noted, error: Option<StoreError>) {
+    let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+    *noted = noted.take().or(error);
+}
+
+fn noted(noted: Noted) -> Option<StoreError> {
+    noted.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn any(_: &Value) -> Meaning {

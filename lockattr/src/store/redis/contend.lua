@@ -18,8 +18,23 @@ local function slot(i)
   return any and i - 1 or 0
 end
 
-local function look(key)
-  local holder = redis.pcall('GET', key)
+-- Several locks are read together. Of what is no string this says what it says of nothing.
+local held = {}
+if count > 1 then
+  -- As many values at most as fit on the stack of a script.
+  local TOGETHER = 1000
+  held = redis.call('MGET', unpack(KEYS, 1, math.min(count, TOGETHER)))
+  for from = TOGETHER + 1, count, TOGETHER do
+    local values = redis.call('MGET', unpack(KEYS, from, math.min(from + TOGETHER - 1, count)))
+    for _, value in ipairs(values) do
+      table.insert(held, value)
+    end
+  end
+end
+
+-- What keeps a lock from us, if anything does, `holder` being what was read of it.
+local function look(key, holder)
+  holder = holder or redis.pcall('GET', key)
   if not holder then
     return 1
   end
@@ -44,21 +59,51 @@ local function look(key)
   return 0, string.sub(holder, 1, 256), left
 end
 
-local mine, refusal = {}, nil
-for i = 1, count do
-  local state, what, left = look(KEYS[i])
+-- Of many slots only who waits first has to know which is held for the shortest time: the others
+-- are told when they are first, and any holder is an answer to those who do not wait.
+local MANY = 16
+local soonest = not any or count <= MANY
+if not soonest and wait > 0 then
+  local front = redis.pcall('ZRANGE', queue(1), 0, 0)[1]
+  soonest = not front or front == me
+end
+
+-- What we may take; what of it was given to us while we waited; whose queue has nobody in it; and
+-- why not.
+local mine, given, empty, refusal = {}, {}, {}, nil
+
+local function consider(i)
+  local state, what, left = look(KEYS[i], held[i])
   if state == 1 and what ~= 'ours' then
     -- A lock that has expired under its holder: those who wait come before those who come.
-    local winner = pass(KEYS[i], slot(i), queue(i), not (any and mine[1]) and me or nil)
-    if winner and winner ~= ARGV[1] then
+    local waits = not (any and mine[1]) and me or nil
+    local winner
+    winner, empty[any and 1 or i] = pass(KEYS[i], slot(i), queue(i), waits)
+    if winner == ARGV[1] then
+      what = 'ours'
+    elseif winner then
       state, what, left = look(KEYS[i])
     end
   end
   if state == 1 then
+    if what == 'ours' then
+      table.insert(given, i)
+    end
     -- Of several slots, the one that is ours already comes first.
-    table.insert(mine, what == 'ours' and 1 or #mine + 1, i)
-  elseif not refusal or (state == 0 and refusal[1] == 0 and left < refusal[4]) then
+    table.insert(mine, any and what == 'ours' and 1 or #mine + 1, i)
+  elseif not refusal or state == 0 and refusal[1] == 0 and left < refusal[4] then
     refusal = {state, i - 1, what, left}
+  end
+end
+
+for i = 1, count do
+  local holder = held[i]
+  -- Of several slots, one more that is another's makes no difference, nor one more that is free once
+  -- there is nobody to whom it could go.
+  if not any or soonest or not refusal or holder == ARGV[1] or not holder then
+    if holder or not any or not mine[1] or not empty[1] then
+      consider(i)
+    end
   end
 end
 
@@ -73,13 +118,15 @@ end
 if granted then
   for i = any and mine[1] or 1, any and mine[1] or count do
     redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
-    tell_first(queue(i), ARGV[2])
+    if not empty[any and 1 or i] then
+      tell_first(queue(i), ARGV[2])
+    end
   end
   return {1, any and mine[1] - 1 or 0}
 end
 
--- All or none: what was given to us while we waited, or is free, goes on to the next.
-for _, i in ipairs(mine) do
+-- All or none: what was given to us goes on to the next.
+for _, i in ipairs(given) do
   if not pass(KEYS[i], slot(i), queue(i)) then
     redis.call('DEL', KEYS[i])
   end

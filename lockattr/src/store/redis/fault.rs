@@ -216,7 +216,7 @@ const CLUSTER: &str = " (it is a node of a Redis Cluster, which is not supported
                        `cluster-enabled no`, for the locks)";
 
 /// What a user needs, for a server that does not say which of them is missing.
-const RIGHTS: &str = " (a lock client needs +set +get +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
+const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
                       +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix)";
 
 #[cfg(test)]

@@ -176,7 +176,12 @@ impl Line {
                 .await
                 .map_err(fault)?;
         }
-        Ok(Desk::new(connection, &self.0.runtime))
+        // A server that stands still takes connections: one is made when something was answered.
+        let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
+        match answer.map_err(fault) {
+            Err(error) if error.is_in_doubt() => Err(error),
+            _ => Ok(Desk::new(connection, &self.0.runtime)),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -51,7 +51,8 @@ local function tell_first(queue, left)
 end
 
 -- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
--- be `me`, who needs not be told. Answers the owner; nothing where nobody is left who waits.
+-- be `me`, who needs not be told. Answers the owner, nothing where nobody is left who waits; and
+-- whether the queue is known to have nobody in it.
 local function pass(lock, index, queue, me)
   local aside, written, winner = {}, false, nil
   local entry, place = first(queue)
@@ -89,7 +90,7 @@ local function pass(lock, index, queue, me)
   if aside[1] and redis.call('PTTL', queue) < 0 then
     redis.call('PEXPIRE', queue, LONGEST)
   end
-  return winner
+  return winner, not entry and not aside[1]
 end
 
 -- Takes one that waits no more out of a queue. Answers whether it stood there.

@@ -192,6 +192,15 @@ impl Subscriber {
         self.0.tell_unheard(error);
     }
 
+    /// Nothing can be said on a channel. Whether that has changed is not known from what is heard.
+    pub(super) fn tell_mute(&self, error: &StoreError) {
+        tracing::warn!(
+            channel = self.0.channel, error = %error,
+            "callers that wait for what this client gives back cannot be woken, and look again every \
+             now and then"
+        );
+    }
+
     /// Subscribes once, and hears nothing.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
@@ -549,14 +558,14 @@ impl Shared {
 
     fn deliver(&self, message: &Msg) {
         let heard = Instant::now();
-        let Some(message) = std::str::from_utf8(message.get_payload_bytes())
-            .ok()
-            .and_then(Message::read)
-        else {
+        let text = std::str::from_utf8(message.get_payload_bytes());
+        let message = text.ok().and_then(Message::read);
+        let mut requests = self.requests();
+        // Whoever it is that speaks, the connection is alive.
+        requests.heard = Some(heard);
+        let Some(message) = message else {
             return;
         };
-        let mut requests = self.requests();
-        requests.heard = Some(heard);
         if let Some(waiting) = requests.waiting.get_mut(message.ticket) {
             let believed = waiting.deliver(&message, heard);
             let waker = believed.then(|| waiting.waker.take()).flatten();
@@ -628,8 +637,10 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     patience: SILENCE.max(begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
-                    let engine = &subscriber.server.engine;
-                    engine.tell(|| tracing::info!("callers that wait for a lock are woken again"));
+                    let (engine, channel) = (&subscriber.server.engine, subscriber.channel.clone());
+                    engine.tell(move || {
+                        tracing::info!(channel, "callers that wait for a lock are woken again");
+                    });
                 }
                 pause = FIRST_PAUSE;
                 lost = false;
