@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
@@ -14,17 +14,19 @@ mod ask;
 mod builder;
 mod disabled;
 mod fallback;
+mod installed;
 mod request;
 mod settings;
 mod take;
 
 pub use builder::ClientBuilder;
 use fallback::Fallbacks;
+use installed::Installed;
 pub use request::LockRequest;
 pub use settings::Settings;
 
 /// The client of the process.
-static INSTALLED: OnceLock<Client> = OnceLock::new();
+static INSTALLED: Installed = Installed::none();
 
 tokio::task_local! {
     /// The client of a task tree.
@@ -80,12 +82,17 @@ impl Client {
 
     /// Makes this the client of every call in the process that names no other.
     ///
+    /// A process that is forked off has the client of its parent in that place until it installs one
+    /// that it has made itself.
+    ///
     /// # Errors
-    /// [`Error::AlreadyInstalled`] the second time.
+    /// [`Error::AlreadyInstalled`] the second time in a process.
     pub fn install(&self) -> Result<(), Error> {
-        INSTALLED
-            .set(self.clone())
-            .map_err(|_| Error::AlreadyInstalled)
+        if INSTALLED.set(self.clone()) {
+            Ok(())
+        } else {
+            Err(Error::AlreadyInstalled)
+        }
     }
 
     /// Makes this the client of every call within `future` that names no other, before the
