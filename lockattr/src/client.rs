@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::acquire::Context;
 use crate::error::Error;
@@ -11,13 +11,15 @@ use crate::stats::Stats;
 
 mod builder;
 mod disabled;
+mod installed;
 mod request;
 
 pub use builder::ClientBuilder;
+use installed::Installed;
 pub use request::LockRequest;
 
 /// The client of the process.
-static INSTALLED: OnceLock<Client> = OnceLock::new();
+static INSTALLED: Installed = Installed::none();
 
 tokio::task_local! {
     /// The client of a task tree.
@@ -67,12 +69,17 @@ impl Client {
 
     /// Makes this the client of every call in the process that names no other.
     ///
+    /// A process that is forked off has the client of its parent in that place until it installs one
+    /// that it has made itself.
+    ///
     /// # Errors
-    /// [`Error::AlreadyInstalled`] the second time.
+    /// [`Error::AlreadyInstalled`] the second time in a process.
     pub fn install(&self) -> Result<(), Error> {
-        INSTALLED
-            .set(self.clone())
-            .map_err(|_| Error::AlreadyInstalled)
+        if INSTALLED.set(self.clone()) {
+            Ok(())
+        } else {
+            Err(Error::AlreadyInstalled)
+        }
     }
 
     /// Makes this the client of every call within `future` that names no other, before the

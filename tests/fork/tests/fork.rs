@@ -1,0 +1,110 @@
+//! What becomes of a client, and of a lease, in a process that was forked off.
+
+#![allow(missing_docs, reason = "the names of tests say what they show")]
+
+use std::collections::HashSet;
+use std::process::Command;
+
+use tests::server::Server;
+
+/// Runs a story to its end; what was printed, line by line.
+fn play(story: &str) -> Vec<String> {
+    let server = Server::start();
+    let output = Command::new(env!("CARGO_BIN_EXE_fork"))
+        .args([story, &server.url()])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{story}: {}\n{told}",
+        output.status
+    );
+    assert!(!told.contains("panicked"), "{story}: {told}");
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_client_is_refused_in_a_child() {
+    play("refused");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_client_that_was_not_used_before_is_refused_as_well() {
+    play("refused-unused");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_locked_function_is_refused_in_a_child() {
+    play("refused-attribute");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_child_falls_back_on_nothing() {
+    play("refused-fallback");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_lease_is_refused_in_a_child() {
+    play("refused-lease");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_lease_has_ended_for_a_child() {
+    play("ended-lease");
+}
+
+#[test]
+fn a_lease_that_a_child_drops_stays_its_parents() {
+    play("dropped");
+}
+
+#[test]
+fn a_child_that_ends_at_once_changes_nothing() {
+    play("forgotten");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_child_that_shuts_down_shuts_down_nothing() {
+    play("shut-down");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_child_of_a_runtime_leaves_its_connection_alone() {
+    play("within-runtime");
+}
+
+#[test]
+#[ignore = "a client does not look yet whether it is in the process that made it"]
+fn a_child_that_comes_back_from_a_body_gives_nothing_back() {
+    play("within-body");
+}
+
+#[test]
+fn field_29_a_client_made_in_a_child_works() {
+    play("anew");
+}
+
+#[test]
+fn a_client_made_in_a_child_may_be_installed() {
+    play("installed-anew");
+}
+
+#[test]
+fn owners_of_parents_and_children_never_meet() {
+    let owners = play("ids");
+    assert_eq!(owners.len(), 300);
+    assert_eq!(owners.iter().collect::<HashSet<_>>().len(), 300);
+}
