@@ -114,6 +114,13 @@ const RIGHTS: &str = "a lock client needs +set +get +del +pexpire +pttl +type +t
 const CLUSTER: &str = "it is a node of a Redis Cluster, which is not supported: use a single server, with \
                        `cluster-enabled no`, for the locks";
 
+/// What somebody is told whose server does not know a command.
+const NOT_WHOLE: &str = "a lock client needs a server of Redis 6 or Valkey 7 or later, with scripts, and not a \
+                         Sentinel or a proxy that lacks commands";
+
+/// So many characters of a server's words are told.
+const LONGEST: usize = 400;
+
 /// The server's own words where it said any: they name the missing right, the full memory, the
 /// replica.
 fn message(error: &RedisError) -> String {
@@ -123,16 +130,21 @@ fn message(error: &RedisError) -> String {
                 or TLS as the URL has it?"
             .to_owned();
     }
-    let words = match (error.code(), error.detail()) {
+    let mut words = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
         (None, _) => error.to_string(),
     };
+    if let Some((end, _)) = words.char_indices().nth(LONGEST) {
+        words.truncate(end);
+    }
     let crosses = error.kind() == ErrorKind::Server(ServerErrorKind::CrossSlot);
     if crosses || error.is_cluster_error() {
         format!("{words} ({CLUSTER})")
     } else if error.code() == Some("NOPERM") || words.contains("can't run this command") {
         format!("{words} ({RIGHTS})")
+    } else if words.contains("unknown command") {
+        format!("{words} ({NOT_WHOLE})")
     } else {
         words
     }
