@@ -211,7 +211,7 @@ impl Display for KeyError {
 impl StdError for KeyError {}
 
 /// The start of a text that may be long or hostile, fit for one line of a log.
-fn head(text: &str) -> String {
+pub(crate) fn head(text: &str) -> String {
     text.chars()
         .take(40)
         .collect::<String>()

@@ -8,6 +8,7 @@ use crate::acquire::Context;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::keeper::Keeper;
+use crate::key;
 use crate::limits;
 use crate::owner::Origin;
 use crate::store::Store;
@@ -198,8 +199,8 @@ impl ClientBuilder {
         let refuse = |reason: String| Err(Error::Config(reason));
         if self.prefix.len() > MAX_PREFIX || self.prefix.contains(['{', '}']) {
             return refuse(format!(
-                "a prefix has at most {MAX_PREFIX} bytes and no braces, not {:?}",
-                self.prefix
+                "a prefix has at most {MAX_PREFIX} bytes and no braces, and not what starts with `{}`",
+                key::head(&self.prefix)
             ));
         }
         limits::ttl(self.ttl).map_err(Error::Config)?;
@@ -221,7 +222,9 @@ impl ClientBuilder {
                     || !name.bytes().all(|b| b.is_ascii_graphic()) =>
             {
                 refuse(format!(
-                    "a name is printable ASCII without spaces, at most {MAX_NAME} bytes, not {name:?}"
+                    "a name is printable ASCII without spaces, at most {MAX_NAME} bytes, and not what \
+                     starts with `{}`",
+                    key::head(name)
                 ))
             }
             _ => Ok(()),

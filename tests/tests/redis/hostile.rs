@@ -223,6 +223,7 @@ async fn settings_that_cannot_work_are_refused_by_the_builder() {
         builder().prefix("{a}:"),
         builder().prefix("x".repeat(100_000)),
         builder().name("two words"),
+        builder().name("x".repeat(100_000)),
         builder().name("line\nbreak"),
         builder().name(""),
     ];
@@ -236,6 +237,7 @@ async fn settings_that_cannot_work_are_refused_by_the_builder() {
         assert!(matches!(lazy, Err(Error::Config(_))), "{builder:?}");
         let error = builder.connect(&url).await.unwrap_err();
         assert!(matches!(error, Error::Config(_)), "{error:?}");
+        assert!(error.to_string().len() < 300, "{:.400}", error.to_string());
     }
     // An empty prefix is a choice.
     let locks = builder().prefix("").connect(&url).await.unwrap();

@@ -174,9 +174,12 @@ impl Said {
             RIGHTS
         } else if self.is_of_cluster() {
             CLUSTER
+        } else if words.contains("unknown command") {
+            NOT_WHOLE
         } else {
             ""
         };
+        let words: String = words.chars().take(LONGEST).collect();
         format!("{code}{gap}{words}{advice}")
     }
 }
@@ -214,6 +217,13 @@ const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is 
 /// What somebody is told whose server is a part of a cluster.
 const CLUSTER: &str = " (it is a node of a Redis Cluster, which is not supported: use a single server, with \
                        `cluster-enabled no`, for the locks)";
+
+/// What somebody is told whose server does not know a command.
+const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, with scripts, and not a \
+                         Sentinel or a proxy that lacks commands)";
+
+/// So many characters of a server's words are told.
+const LONGEST: usize = 400;
 
 /// What a user needs, for a server that does not say which of them is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
