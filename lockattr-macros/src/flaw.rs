@@ -23,12 +23,14 @@ pub(crate) enum Problem {
     Blank,
     TooLong(usize),
     Control(char),
-    /// The path between the braces, where there is one.
+    /// The path that is meant by what is between the braces, where there is one.
     Brace(Option<String>),
-    /// The path that follows the `<`.
-    Unclosed(String),
-    /// The path that the `>` follows.
-    Stray(String),
+    /// Another language's placeholder, and the path that is meant by it, where there is one.
+    Foreign(String, Option<String>),
+    /// The path that is meant by what follows the `<`, where there is one.
+    Unclosed(Option<String>),
+    /// The path that is meant by what the `>` follows, where there is one.
+    Stray(Option<String>),
     Empty,
     Spaces(String),
     Adjacent,
@@ -90,12 +92,18 @@ impl Problem {
                 format!("a placeholder has angle brackets: write `<{path}>`")
             }
             Self::Brace(None) => "a lock key has no braces".into(),
-            Self::Unclosed(path) if path.is_empty() => {
-                "this `<` opens a placeholder that is never closed".into()
+            Self::Foreign(written, Some(path)) => {
+                format!("`{written}` is a placeholder of another language: write `<{path}>`")
             }
-            Self::Unclosed(path) => format!("this placeholder is never closed: write `<{path}>`"),
-            Self::Stray(path) if path.is_empty() => "this `>` closes nothing".into(),
-            Self::Stray(path) => {
+            Self::Foreign(written, None) => {
+                format!("`{written}` is a placeholder of another language")
+            }
+            Self::Unclosed(None) => "this `<` opens a placeholder that is never closed".into(),
+            Self::Unclosed(Some(path)) => {
+                format!("this placeholder is never closed: write `<{path}>`")
+            }
+            Self::Stray(None) => "this `>` closes nothing".into(),
+            Self::Stray(Some(path)) => {
                 format!("this `>` closes nothing: write `<{path}>` for a placeholder")
             }
             Self::Empty => "this placeholder has no name between its brackets".into(),
@@ -149,13 +157,14 @@ impl Problem {
                 "a placeholder is written `<name>`; braces are refused because Redis Cluster \
                  reads them as hash tags"
             }
-            Self::Unclosed(path) if path.is_empty() => {
-                "a placeholder is written `<name>`, a plain angle bracket `<<`"
+            Self::Foreign(written, path) => {
+                let here = path.is_none().then(|| here.text() + "\n");
+                let here = here.unwrap_or_default();
+                return format!("{here}for the characters themselves write `<'{written}'>`");
             }
+            Self::Unclosed(None) => "a placeholder is written `<name>`, a plain angle bracket `<<`",
             Self::Unclosed(_) => "a plain angle bracket is written `<<`",
-            Self::Stray(path) if path.is_empty() => {
-                "a placeholder is written `<name>`, a plain angle bracket `>>`"
-            }
+            Self::Stray(None) => "a placeholder is written `<name>`, a plain angle bracket `>>`",
             Self::Stray(_) => "a plain angle bracket is written `>>`",
             Self::Adjacent => {
                 "put text between them, such as `:`; without it \"1\", \"23\" and \"12\", \"3\" \

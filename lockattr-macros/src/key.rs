@@ -35,7 +35,7 @@ pub(crate) enum Part {
 impl Key {
     pub(crate) fn new(literal: &LitStr, names: &Names) -> Result<Self, Error> {
         let text = literal.value();
-        let (pieces, mut flaws) = template::parse(&text);
+        let (pieces, mut flaws) = template::parse(&text, |path| meant(path, names));
         let parts = resolve(&pieces, literal, names, &mut flaws);
         flaws.sort_by_key(|flaw| flaw.range.start);
         let here = names.here();
@@ -87,7 +87,7 @@ fn value(placeholder: &Placeholder, names: &Names, span: Span) -> Result<TokenSt
         .unwrap_or(placeholder.written.len());
     let root_range = start..start + root_length;
     let mut root = names
-        .token(&placeholder.root, span)
+        .token(&normalized(&placeholder.root), span)
         .ok_or_else(|| Flaw::new(root_range, unknown(&placeholder.root, names)))?;
     root.set_span(root.span().located_at(span));
     let ours = Span::mixed_site().located_at(span);
@@ -115,6 +115,12 @@ fn value(placeholder: &Placeholder, names: &Names, span: Span) -> Result<TokenSt
     Ok(tokens)
 }
 
+/// A name as the compiler knows it: an accent may be written as a character of its own.
+fn normalized(name: &str) -> String {
+    let ident = Ident::parse_any.parse_str(name);
+    ident.map_or_else(|_| name.to_owned(), |ident| ident.to_string())
+}
+
 /// A field or method; keywords are written plainly in a template.
 fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, Flaw> {
     let no_name = || {
@@ -130,6 +136,20 @@ fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, Fl
     }
     ident.set_span(span);
     Ok(ident)
+}
+
+/// The path that was meant by one that may not start with an argument.
+///
+/// Input:  `"user.name"`, the arguments `[id, user]`
+/// Output: `"user.name"`
+fn meant(path: &str, names: &Names) -> Option<String> {
+    let (root, steps) = path.split_at(path.find('.').unwrap_or(path.len()));
+    if names.find(&normalized(root)).is_some() {
+        return Some(path.to_owned());
+    }
+    let here = names.here();
+    let nearest = nearest(root, here.iter().map(String::as_str))?;
+    Some(format!("{nearest}{steps}"))
 }
 
 fn unknown(root: &str, names: &Names) -> Problem {

@@ -7,6 +7,7 @@ mod duration;
 mod expand;
 mod faults;
 mod flaw;
+mod foreign;
 mod function;
 mod item;
 mod key;

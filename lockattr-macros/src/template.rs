@@ -2,14 +2,17 @@
 
 use std::ops::Range;
 
+use unicode_ident::{is_xid_continue, is_xid_start};
+
 use crate::flaw::{Flaw, Problem};
+use crate::foreign::foreign;
 
 /// The longest key that is sent to a store, and so the longest text worth compiling.
 pub(crate) const LONGEST: usize = 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Literal text, `<<` and `>>` already made one.
+    /// Literal text, `<<` and `>>` already made one, and `<'$id'>` without its quotes.
     Text(String),
     Value(Placeholder),
 }
@@ -33,10 +36,11 @@ pub(crate) enum Step {
     Call(String),
 }
 
-/// Input:  `"sync:<order.id>"`
+/// Input:  `"sync:<order.id>"`, and what leads from a path to the one that is meant by it: itself
+///         where it starts with an argument, or else one that does
 /// Output: `[Text("sync:"), Value(order, [Field(id)])]`, and no flaws; where there are some, the
 ///         pieces are those that could be read
-pub(crate) fn parse(text: &str) -> (Vec<Piece>, Vec<Flaw>) {
+pub(crate) fn parse(text: &str, meant: impl Fn(&str) -> Option<String>) -> (Vec<Piece>, Vec<Flaw>) {
     if text.trim().is_empty() {
         return (Vec::new(), vec![Flaw::new(0..0, Problem::Blank)]);
     }
@@ -46,6 +50,7 @@ pub(crate) fn parse(text: &str) -> (Vec<Piece>, Vec<Flaw>) {
     }
     let mut scanner = Scanner {
         text,
+        meant,
         at: 0,
         after_value: None,
         pieces: Vec::new(),
@@ -57,8 +62,9 @@ pub(crate) fn parse(text: &str) -> (Vec<Piece>, Vec<Flaw>) {
     (scanner.pieces, scanner.flaws)
 }
 
-struct Scanner<'a> {
+struct Scanner<'a, M> {
     text: &'a str,
+    meant: M,
     at: usize,
     /// Where the placeholder starts that ended just here.
     after_value: Option<usize>,
@@ -66,7 +72,7 @@ struct Scanner<'a> {
     flaws: Vec<Flaw>,
 }
 
-impl Scanner<'_> {
+impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
     fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
@@ -85,11 +91,41 @@ impl Scanner<'_> {
             '<' => self.placeholder(),
             '>' => {
                 let word = trailing_path(&self.text[..at]);
-                let problem = Problem::Stray(word.to_owned());
-                self.flaw(at - word.len()..at + 1, problem);
+                let start = at - word.len();
+                let problem = Problem::Stray(self.path(word));
+                self.flaw(start..at + 1, problem);
                 self.literal(c);
             }
             '{' | '}' => self.brace(),
+            c => self.text(c),
+        }
+    }
+
+    /// A character of the text, or another language's placeholder.
+    fn text(&mut self, c: char) {
+        let before = self.text[..self.at].chars().next_back();
+        let is_argument = |path: &str| (self.meant)(path).is_some_and(|meant| meant == path);
+        let opens_braces = "$#%".contains(c) && self.rest()[1..].starts_with('{');
+        if self.after_value.is_some() && c == '%' {
+            self.plain(c);
+        } else if opens_braces {
+            self.braces(1);
+        } else if let Some(found) = foreign(before, self.rest(), is_argument) {
+            let path = found.path.and_then(|path| self.path(path));
+            let problem = Problem::Foreign(found.written.to_owned(), path);
+            let range = self.at..self.at + found.written.len();
+            self.at = range.end;
+            self.flaw(range, problem);
+            self.after_value = None;
+        } else {
+            self.plain(c);
+        }
+    }
+
+    /// A character that is nothing but itself.
+    fn plain(&mut self, c: char) {
+        let at = self.at;
+        match c {
             c if c.is_control() => {
                 self.flaw(at..at + c.len_utf8(), Problem::Control(c));
                 self.literal(c);
@@ -116,36 +152,71 @@ impl Scanner<'_> {
         }
     }
 
-    /// One error for `{user_id}`, not one for each brace.
+    /// The path that is meant by one that was written without brackets.
+    fn path(&self, written: &str) -> Option<String> {
+        is_path(written).then(|| (self.meant)(written))?
+    }
+
     fn brace(&mut self) {
-        let rest = &self.rest()[1..];
-        let inner = match rest.find(['{', '}', '<', '>']) {
-            Some(end) if self.rest().starts_with('{') && rest[end..].starts_with('}') => {
-                &rest[..end]
-            }
-            _ => "",
+        self.braces(0);
+    }
+
+    /// One error for `{user_id}`, `${user_id}` and `{{ user_id }}`, not one for each brace.
+    fn braces(&mut self, sign: usize) {
+        let rest = &self.rest()[sign..];
+        let open = rest.len() - rest.trim_start_matches('{').len();
+        let inside = &rest[open..];
+        let end = inside.find(['{', '}', '<', '>']).unwrap_or(inside.len());
+        let after = &inside[end..];
+        let close = after.len() - after.trim_start_matches('}').len();
+        let (length, path) = if open > 0 && close > 0 {
+            let path = self.path(inside[..end].trim());
+            (sign + open + end + open.min(close), path)
+        } else {
+            (sign + 1, None)
         };
-        let closed = !inner.is_empty() || self.rest().starts_with("{}");
-        let length = if closed { inner.len() + 2 } else { 1 };
-        let problem = Problem::Brace(is_path(inner).then(|| inner.to_owned()));
-        self.flaw(self.at..self.at + length, problem);
+        self.flaw(self.at..self.at + length, Problem::Brace(path));
         self.at += length;
         self.after_value = None;
+    }
+
+    /// Input:  `<'$id'>`
+    /// Output: the text between the quotes, whatever it looks like
+    fn quoted(&mut self, length: usize) {
+        let start = self.at;
+        if length == 0 {
+            self.flaw(start..start + 4, Problem::Empty);
+        }
+        self.at += 2;
+        let end = self.at + length;
+        while self.at < end
+            && let Some(c) = self.peek()
+        {
+            if c == '{' || c == '}' {
+                self.flaw(self.at..self.at + 1, Problem::Brace(None));
+            }
+            self.plain(c);
+        }
+        self.at += 2;
     }
 
     fn placeholder(&mut self) {
         let start = self.at;
         let inside = start + 1;
         let rest = &self.text[inside..];
+        if let Some(text) = rest.strip_prefix('\'')
+            && let Some(length) = text.find("'>")
+        {
+            self.quoted(length);
+            return;
+        }
         let Some(end) = rest
             .find(['<', '>'])
             .filter(|end| rest[*end..].starts_with('>'))
         else {
             let word = leading_path(rest);
-            self.flaw(
-                start..inside + word.len(),
-                Problem::Unclosed(word.to_owned()),
-            );
+            let problem = Problem::Unclosed(self.path(word));
+            self.flaw(start..inside + word.len(), problem);
             self.at = inside + word.len();
             self.after_value = None;
             return;
@@ -256,11 +327,12 @@ fn index(part: &str) -> Option<u32> {
 
 fn is_word(text: &str) -> bool {
     let mut chars = text.chars();
-    chars.next().is_some_and(|c| c.is_alphabetic() || c == '_') && chars.all(in_word)
+    chars.next().is_some_and(|c| is_xid_start(c) || c == '_') && chars.all(in_word)
 }
 
-fn in_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+/// What the compiler takes for a part of a name: `\u{93f}` is one, and no letter.
+pub(crate) fn in_word(c: char) -> bool {
+    is_xid_continue(c)
 }
 
 fn is_path(text: &str) -> bool {
@@ -269,7 +341,7 @@ fn is_path(text: &str) -> bool {
 
 /// Input:  `"user_id:more"`
 /// Output: `"user_id"`
-fn leading_path(text: &str) -> &str {
+pub(crate) fn leading_path(text: &str) -> &str {
     let end = text
         .find(|c: char| !in_word(c) && c != '.')
         .unwrap_or(text.len());
@@ -293,6 +365,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Every path starts with an argument.
+    fn parse(text: &str) -> (Vec<Piece>, Vec<Flaw>) {
+        super::parse(text, |path| Some(path.to_owned()))
+    }
 
     fn text(text: &str) -> Piece {
         Piece::Text(text.into())
@@ -355,6 +432,13 @@ mod tests {
                 vec![text("<"), value("a", 3, "a", vec![]), text(">")],
             ),
             ("<é>ü", vec![value("é", 1, "é", vec![]), text("ü")]),
+            ("<हिन्दी>", vec![value("हिन्दी", 1, "हिन्दी", vec![])]),
+            (
+                "<'$id'>:<a>",
+                vec![text("$id:"), value("a", 9, "a", vec![])],
+            ),
+            ("a:<'/:b<c>'>d", vec![text("a:/:b<c>d")]),
+            ("cost:5$", vec![text("cost:5$")]),
             (
                 "100% of <a>",
                 vec![text("100% of "), value("a", 9, "a", vec![])],
@@ -367,19 +451,19 @@ mod tests {
     #[test]
     fn what_is_refused_and_where() {
         use Problem::{
-            Adjacent, Await, Blank, Brace, Called, Control, Dot, Empty, Format, Indexed,
+            Adjacent, Await, Blank, Brace, Called, Control, Dot, Empty, Foreign, Format, Indexed,
             MethodArguments, NotAName, Path, Percent, Reference, Spaces, Stray, TooLong, Unclosed,
             Underscore,
         };
         for (template, range, problem) in [
             ("", 0..0, Blank),
             ("  ", 0..0, Blank),
-            ("a:<user_id", 2..10, Unclosed("user_id".into())),
-            ("a:<user_id:x", 2..10, Unclosed("user_id".into())),
-            ("a:<", 2..3, Unclosed(String::new())),
-            ("<a<b>", 0..2, Unclosed("a".into())),
-            ("a:user_id>", 2..10, Stray("user_id".into())),
-            ("a=>b", 2..3, Stray(String::new())),
+            ("a:<user_id", 2..10, Unclosed(Some("user_id".into()))),
+            ("a:<user_id:x", 2..10, Unclosed(Some("user_id".into()))),
+            ("a:<", 2..3, Unclosed(None)),
+            ("<a<b>", 0..2, Unclosed(Some("a".into()))),
+            ("a:user_id>", 2..10, Stray(Some("user_id".into()))),
+            ("a=>b", 2..3, Stray(None)),
             ("a:<>", 2..4, Empty),
             ("a:< >", 2..5, Empty),
             ("a:< b >", 3..6, Spaces("b".into())),
@@ -404,6 +488,20 @@ mod tests {
             ("a:{}", 2..4, Brace(None)),
             ("a:}", 2..3, Brace(None)),
             ("a:{b", 2..3, Brace(None)),
+            ("a:${b}", 2..6, Brace(Some("b".into()))),
+            ("a:#{b}", 2..6, Brace(Some("b".into()))),
+            ("a:%{b}", 2..6, Brace(Some("b".into()))),
+            ("a:{{b}}:c", 2..7, Brace(Some("b".into()))),
+            ("a:{{ b.c }}", 2..11, Brace(Some("b.c".into()))),
+            ("a:$b", 2..4, Foreign("$b".into(), Some("b".into()))),
+            ("a:$b.c.", 2..6, Foreign("$b.c".into(), Some("b.c".into()))),
+            ("a:$1", 2..4, Foreign("$1".into(), None)),
+            ("/a/:b/c", 3..5, Foreign(":b".into(), Some("b".into()))),
+            ("a:%s", 2..4, Foreign("%s".into(), None)),
+            ("a:[b]", 2..5, Foreign("[b]".into(), Some("b".into()))),
+            ("a:<''>", 2..6, Empty),
+            ("a:<'{'>", 4..5, Brace(None)),
+            ("<a><'%s'>", 5..6, Percent),
             ("<a><b>", 0..6, Adjacent),
             ("<a>%", 3..4, Percent),
             ("a\nb", 1..2, Control('\n')),
@@ -430,7 +528,7 @@ mod tests {
         }
 
         #[test]
-        fn any_near_miss_is_answered(text in r"[<>{}%a_.:()\[\] é0&*?#r\n-]{0,24}") {
+        fn any_near_miss_is_answered(text in r"[<>{}%$'/@a_.:()\[\] é0&*?#r\n-]{0,24}") {
             check(&text)?;
         }
 

@@ -166,6 +166,16 @@ fn busy(_: u8, _: &str) -> Error {
     }
 }
 
+#[distributed_lock(key = "scripts:<हिन्दी>:<ภาษา>:<cafe\u{301}>")]
+async fn other_scripts(हिन्दी: u8, ภาษา: u8, café: u8) -> Result<u8, Error> {
+    Ok(हिन्दी + ภาษา + café)
+}
+
+#[distributed_lock(key = "quotes:<'$id'>:<id>:<'/:id %s <b>'>:5$")]
+async fn quoted_text(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
 #[tokio::test]
 async fn patterns() {
     check("extractor:eu:7", "euann".to_owned(), async || {
@@ -207,6 +217,11 @@ async fn names() {
 }
 
 #[tokio::test]
+async fn names_of_other_scripts() {
+    check("scripts:1:2:3", 6, async || other_scripts(1, 2, 3).await).await;
+}
+
+#[tokio::test]
 async fn kinds() {
     check("moved:a:7", "aann".to_owned(), async || {
         moved_by_the_body("a".into(), order()).await
@@ -230,6 +245,10 @@ async fn kinds() {
 async fn text() {
     check("literal:<a%3Eb>:%41:a>b", (), async || {
         literal_text("a>b").await
+    })
+    .await;
+    check("quotes:$id:1:/:id %s <b>:5$", 1, async || {
+        quoted_text(1).await
     })
     .await;
     check("quoted:\"1\"", 1, async || raw_string(1).await).await;

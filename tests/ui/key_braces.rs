@@ -11,4 +11,9 @@ async fn positional(user_id: u64) -> Result<(), lockattr::Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "sync:{usr_id}")]
+async fn misspelt(user_id: u64) -> Result<(), lockattr::Error> {
+    Ok(())
+}
+
 fn main() {}
