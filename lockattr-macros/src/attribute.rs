@@ -107,6 +107,8 @@ fn free_name(args: &Args, names: &Names) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use syn::visit_mut::VisitMut;
+    use syn::{Expr, Macro, PatIdent, UseRename};
 
     use super::*;
 
@@ -172,6 +174,51 @@ mod tests {
         assert_eq!(expanded.matches("compile_error").count(), 6, "{expanded}");
         let expanded = applied("", "const fn f(a: ...) -> ! {}");
         assert_eq!(expanded.matches("compile_error").count(), 4, "{expanded}");
+    }
+
+    /// Not that of an item that somebody could write: hygiene does not keep those apart.
+    #[test]
+    fn no_name_of_ours_can_be_an_items() {
+        struct Bound(Vec<String>);
+
+        impl VisitMut for Bound {
+            fn visit_pat_ident_mut(&mut self, pat: &mut PatIdent) {
+                self.0.push(pat.ident.to_string());
+            }
+
+            fn visit_use_rename_mut(&mut self, rename: &mut UseRename) {
+                self.0.push(rename.rename.to_string());
+            }
+
+            fn visit_macro_mut(&mut self, mac: &mut Macro) {
+                let inside = mac.parse_body::<Expr>();
+                self.visit_expr_mut(&mut inside.expect("an expression in `pin!`"));
+            }
+        }
+
+        for on_lost in ["cancel", "continue", "return value"] {
+            for item in [
+                "async fn f(id: u8) -> T { BODY }",
+                "fn f(id: u8) -> impl Future<Output = T> { async move { BODY } }",
+                "fn f(id: u8) -> impl Future<Output = T> { made(BODY) }",
+            ] {
+                let args = format!(
+                    "key = \"a:<id>\", ttl = ttl, client = locks, permits = 3, min_hold = \"1h\", \
+                     bind = bound, on_lost = {on_lost}"
+                );
+                let item = format!("#[distributed_lock(key = \"b\")] {item}");
+                let expanded = applied(&args, &item);
+                let mut expanded = syn::parse_str::<syn::ItemFn>(&expanded).expect(&expanded);
+                let mut bound = Bound(Vec::new());
+                bound.visit_item_fn_mut(&mut expanded);
+                assert!(bound.0.len() > 20, "{:?}", bound.0);
+                for name in bound.0 {
+                    let digest = name.rsplit_once('_').map_or("", |(_, digest)| digest);
+                    let ours = digest.len() == 16 && u64::from_str_radix(digest, 16).is_ok();
+                    assert!(ours || ["id", "bound"].contains(&&*name), "{name}");
+                }
+            }
+        }
     }
 
     proptest! {

@@ -47,6 +47,8 @@ pub(crate) fn hoist(body: Group, attrs: &mut Vec<Attribute>) -> Group {
 /// A body that ends in its future: the `async` block, and what stands around it.
 #[derive(Clone)]
 pub(crate) struct Tail {
+    /// The items that the body starts with.
+    pub(crate) items: TokenStream,
     /// The statements before it.
     pub(crate) before: TokenStream,
     /// `Box::pin`, and the parentheses.
@@ -89,12 +91,74 @@ pub(crate) fn tail(body: &Group) -> Option<Tail> {
     if !ends_statement(before) || may_return(before) {
         return None;
     }
+    let (items, before) = before.split_at(leading_items(before));
     Some(Tail {
+        items: items.iter().cloned().collect(),
         before: before.iter().cloned().collect(),
         pin,
         block,
         after: after.iter().cloned().collect(),
     })
+}
+
+/// The items that a body starts with, and the rest of it.
+pub(crate) fn split_items(body: &Group) -> (TokenStream, TokenStream) {
+    let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
+    let (items, rest) = tokens.split_at(leading_items(&tokens));
+    (
+        items.iter().cloned().collect(),
+        rest.iter().cloned().collect(),
+    )
+}
+
+/// The number of tokens that are items, before the first statement of another kind.
+///
+/// Input:  `use a::b; fn c() {} let d = c();`
+/// Output: that of `use a::b; fn c() {}`
+fn leading_items(tokens: &[TokenTree]) -> usize {
+    let mut at = 0;
+    while let Some(length) = item(&tokens[at..]) {
+        at += length;
+    }
+    at
+}
+
+/// The length of the item at the start.
+fn item(tokens: &[TokenTree]) -> Option<usize> {
+    let start = tokens.iter().position(|token| !is_attribute(token))?;
+    let head: Vec<&TokenTree> = tokens[start..]
+        .iter()
+        .take_while(|token| !matches!(token, TokenTree::Punct(_) | TokenTree::Group(_)))
+        .collect();
+    let starts_with = |words: &[&str]| {
+        let first = head.first();
+        first.is_some_and(|first| words.iter().any(|word| is(first, word)))
+    };
+    let has = |words: &[&str]| {
+        let mut names = head.iter();
+        names.any(|name| words.iter().any(|word| is(name, word)))
+    };
+    let in_braces = has(&["fn", "struct", "enum", "trait", "impl", "mod", "extern"])
+        || starts_with(&["union"]) && head.len() == 2;
+    let to_semicolon =
+        starts_with(&["use", "static", "type"]) || starts_with(&["const"]) && head.len() == 2;
+    if !in_braces && !to_semicolon {
+        return None;
+    }
+    let ends = |token: &TokenTree| match token {
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        TokenTree::Group(group) => in_braces && group.delimiter() == Delimiter::Brace,
+        _ => false,
+    };
+    Some(tokens.iter().position(ends)? + 1)
+}
+
+fn is_attribute(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Punct(punct) => punct.as_char() == '#',
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Bracket,
+        _ => false,
+    }
 }
 
 /// Whether the last statement starts with `return`.
@@ -298,6 +362,27 @@ mod tests {
             assert_eq!(found.pin.is_some(), pinned);
             assert_eq!(found.after.to_string(), after.to_string());
             assert_eq!(found.block.to_string(), "{ 1 }");
+        }
+    }
+
+    #[test]
+    fn items_come_first() {
+        for (items, rest) in [
+            ("use a::{b};", "let c = d;"),
+            (
+                "#[a] const A: [u8; 2] = [1, 2]; const fn b() {} struct C(D);",
+                "",
+            ),
+            ("impl<A> B for A {}", "let c = d; fn e() {}"),
+            ("unsafe extern \"C\" { fn a(); }", ""),
+            ("", "let a: fn() = b;"),
+            ("", "unsafe { a() }"),
+            ("", "const { a() } use b;"),
+        ] {
+            let body: TokenStream = format!("{items} {rest} async {{}}").parse().unwrap();
+            let items: TokenStream = items.parse().unwrap();
+            let found = tail_of(body.clone()).unwrap_or_else(|| panic!("{body}"));
+            assert_eq!(found.items.to_string(), items.to_string(), "{body}");
         }
     }
 
