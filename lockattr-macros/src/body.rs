@@ -279,14 +279,10 @@ fn may_return(tokens: &[TokenTree]) -> bool {
 
 /// The advice for a function that gives nothing to await.
 pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> Error {
-    let test = attrs.iter().any(|attr| {
-        let path = attr.path();
-        path.segments
-            .last()
-            .is_some_and(|last| last.ident == "test")
-    });
-    let blocks_on = mentions(body.stream(), "block_on");
-    let advice = if test || blocks_on {
+    let test = has(attrs, "test");
+    let advice = if is_main(sig) {
+        MAIN.to_owned()
+    } else if mentions(body.stream(), "block_on") {
         let name = if test {
             "#[tokio::test]"
         } else {
@@ -295,6 +291,12 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
         format!(
             "another attribute, such as `{name}`, has already made this an ordinary function: \
              put `#[distributed_lock]` above it, where the function is still `async`"
+        )
+    } else if test {
+        format!(
+            "a lock is awaited, so this test has to be `async`: write `#[tokio::test]` and \
+             `async fn {}`",
+            sig.ident
         )
     } else {
         format!(
@@ -305,6 +307,20 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
         )
     };
     Error::new_spanned(sig.fn_token.to_token_stream(), advice)
+}
+
+/// What is told of a `main` that another attribute has made, or will make, an ordinary one.
+pub(crate) const MAIN: &str = "`main` is where the client is installed, and cannot wait for a lock \
+                               before that: put the attribute on an `async fn` that `main` calls";
+
+pub(crate) fn is_main(sig: &Signature) -> bool {
+    sig.ident == "main" && sig.inputs.is_empty()
+}
+
+/// Whether there is an attribute `#[name]` or `#[path::name]`.
+pub(crate) fn has(attrs: &[Attribute], name: &str) -> bool {
+    let mut paths = attrs.iter().map(Attribute::path);
+    paths.any(|path| path.segments.last().is_some_and(|last| last.ident == name))
 }
 
 fn mentions(tokens: TokenStream, word: &str) -> bool {
@@ -425,6 +441,27 @@ mod tests {
         ] {
             let found = ends_in_return(&Group::new(Delimiter::Brace, body.clone()));
             assert_eq!(found, returns, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_advice_fits_the_function() {
+        for (function, advice) in [
+            ("fn f() {}", "write `async fn f`"),
+            ("fn main() {}", "that `main` calls"),
+            ("fn main() { block_on(a) }", "that `main` calls"),
+            ("fn main(&self) {}", "write `async fn main`"),
+            ("#[test] fn f() {}", "write `#[tokio::test]` and"),
+            ("#[test] fn f() { a.block_on(b) }", "above it"),
+            ("fn f() { block_on(a) }", "above it"),
+        ] {
+            let function: syn::ItemFn = syn::parse_str(function).unwrap();
+            let body = function.block.to_token_stream().into_iter().next();
+            let Some(TokenTree::Group(body)) = body else {
+                unreachable!()
+            };
+            let error = not_async(&function.attrs, &function.sig, &body).to_string();
+            assert!(error.contains(advice), "{error}");
         }
     }
 
