@@ -11,6 +11,8 @@ mod args;
 mod duration;
 #[path = "../../lockattr-macros/src/faults.rs"]
 mod faults;
+#[path = "../../lockattr-macros/src/known.rs"]
+mod known;
 #[path = "../../lockattr-macros/src/names.rs"]
 mod names;
 #[path = "../../lockattr-macros/src/raw.rs"]

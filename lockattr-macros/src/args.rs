@@ -8,128 +8,9 @@ use syn::{Error, Expr, LitStr, Path};
 
 use crate::duration;
 use crate::faults::Faults;
-use crate::names::{list, nearest};
+use crate::known::{meant, unknown};
 use crate::raw::{self, Argument};
 use crate::values::{self, Chosen, Length, ungrouped};
-
-/// Every argument there is, in the order of the documentation.
-const NAMES: [&str; 15] = [
-    "key",
-    "ttl",
-    "wait",
-    "on_busy",
-    "on_unavailable",
-    "on_lost",
-    "renew",
-    "min_hold",
-    "max_hold",
-    "once",
-    "on_done",
-    "permits",
-    "bind",
-    "client",
-    "crate",
-];
-
-/// What people call arguments by their meaning, where spelling does not lead to them.
-const MEANINGS: [(&[&str], &str); 12] = [
-    (
-        &["timeout", "time_out", "deadline"],
-        "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
-         others",
-    ),
-    (
-        &[
-            "expire",
-            "expires",
-            "expiry",
-            "expiration",
-            "lease",
-            "lease_time",
-            "duration",
-            "px",
-        ],
-        "did you mean `ttl`?",
-    ),
-    (
-        &[
-            "retry",
-            "retries",
-            "max_wait",
-            "block",
-            "blocking",
-            "acquire_timeout",
-            "wait_time",
-        ],
-        "did you mean `wait`?",
-    ),
-    (
-        &["name", "id", "lock", "resource", "template", "keys"],
-        "did you mean `key`?",
-    ),
-    (
-        &["lock_at_least_for", "at_least", "cooldown", "min_ttl"],
-        "did you mean `min_hold`?",
-    ),
-    (
-        &["lock_at_most_for", "at_most", "max_ttl", "max_duration"],
-        "did you mean `max_hold`?",
-    ),
-    (
-        &["dedup", "idempotent", "run_once", "unique"],
-        "did you mean `once`?",
-    ),
-    (
-        &[
-            "limit",
-            "slots",
-            "concurrency",
-            "max",
-            "holders",
-            "semaphore",
-        ],
-        "did you mean `permits`?",
-    ),
-    (
-        &[
-            "busy",
-            "on_locked",
-            "on_conflict",
-            "on_fail",
-            "skip",
-            "or_else",
-            "if_busy",
-        ],
-        "did you mean `on_busy`?",
-    ),
-    (
-        &["on_error", "on_down", "on_outage", "on_failure"],
-        "did you mean `on_unavailable`?",
-    ),
-    (
-        &[
-            "watchdog",
-            "auto_renew",
-            "heartbeat",
-            "extend",
-            "keep_alive",
-        ],
-        "did you mean `renew`?",
-    ),
-    (
-        &[
-            "redis",
-            "store",
-            "pool",
-            "conn",
-            "connection",
-            "backend",
-            "url",
-            "with",
-        ],
-        "did you mean `client`?",
-    ),
-];
 
 /// The arguments of one attribute, as far as they are right.
 pub(crate) struct Args {
@@ -368,40 +249,12 @@ fn on_lost(value: Expr) -> Result<OnLost, Error> {
     )
 }
 
-/// The argument that an unknown name is a slip of.
-fn meant(written: &str) -> Option<&'static str> {
-    nearest(written, NAMES).or_else(|| {
-        let (_, advice) = MEANINGS
-            .iter()
-            .find(|(words, _)| words.contains(&written))?;
-        NAMES
-            .into_iter()
-            .find(|name| advice.contains(&format!("mean `{name}`")))
-    })
-}
-
-fn unknown(name: &Ident) -> Error {
-    let written = name.to_string();
-    let by_meaning = MEANINGS
-        .iter()
-        .find(|(words, _)| words.contains(&&*written));
-    let advice = match (by_meaning, meant(&written)) {
-        (Some((_, advice)), _) => format!(": {advice}"),
-        (None, Some(name)) => format!(": did you mean `{name}`?"),
-        (None, None) => String::new(),
-    };
-    let names = list(NAMES);
-    Error::new_spanned(
-        name,
-        format!("there is no argument `{written}`{advice}\nthe arguments are {names}"),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::known::{MEANINGS, NAMES, example};
 
     fn parse(text: &str) -> (Args, Vec<String>) {
         let mut faults = Faults::default();
@@ -441,13 +294,31 @@ mod tests {
         assert!(args.bind.is_none() && args.client.is_none() && args.krate.is_none());
     }
 
-    /// The first line of each error, which says what is wrong and what was meant.
+    /// The first line of each error, which says what is wrong and what was meant; what is proposed is
+    /// accepted.
+    fn check(slips: &[(&str, &[&str])]) {
+        for (text, expected) in slips {
+            let (_, messages) = parse(text);
+            let first: Vec<&str> = messages
+                .iter()
+                .filter_map(|all| all.lines().next())
+                .collect();
+            assert_eq!(first, *expected, "{text}");
+            for advice in first.iter().flat_map(|line| line.split('`')) {
+                if advice.contains(" = ") && !advice.contains(['…', 'X']) && !text.contains(advice)
+                {
+                    assert_eq!(parse(&advised(advice)).1, [""; 0], "{text}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn every_slip_once() {
-        for (text, expected) in [
+        check(&[
             (
                 "",
-                &["a key is missing: it names what is locked, as in `key = \"sync:<user_id>\"`"][..],
+                &["a key is missing: it names what is locked, as in `key = \"sync:<user_id>\"`"],
             ),
             (r#""a""#, &["arguments have names: write `key = \"a\"`"]),
             (
@@ -461,7 +332,7 @@ mod tests {
             (r#"key = "a", key = "b""#, &["`key` is given twice"]),
             (
                 r#"key = "a", renew"#,
-                &["`renew` needs a value: `renew = …`"],
+                &["`renew` needs a value, as in `renew = true`"],
             ),
             (
                 r#"key: "a""#,
@@ -529,13 +400,129 @@ mod tests {
                     "write `renew = true`",
                 ],
             ),
-        ] {
-            let (_, messages) = parse(text);
-            let first: Vec<&str> = messages
-                .iter()
-                .filter_map(|all| all.lines().next())
-                .collect();
-            assert_eq!(first, expected, "{text}");
+        ]);
+    }
+
+    #[test]
+    fn durations_without_quotes() {
+        check(&[
+            (
+                r#"key = "a", ttl = 30m"#,
+                &["a duration is written in quotes: write `ttl = \"30m\"`"],
+            ),
+            (
+                r#"key = "a", wait = 1.5h"#,
+                &["a duration is written in quotes: write `wait = \"1.5h\"`"],
+            ),
+            (
+                r#"key = "a", ttl = 30M"#,
+                &["a duration is written in quotes: write `ttl = \"30m\"`"],
+            ),
+            (
+                r#"key = "a", ttl = 30u64"#,
+                &["a number has no unit; did you mean \"30s\"?"],
+            ),
+            (
+                r#"key = "a", ttl = 30 s, renew = no"#,
+                &[
+                    "a duration is written in quotes: write `ttl = \"30s\"`",
+                    "write `renew = false`",
+                ],
+            ),
+        ]);
+    }
+
+    #[test]
+    fn values_without_their_argument() {
+        check(&[
+            (
+                r#"key = "a", skip"#,
+                &["`skip` is a value: write `on_busy = skip`"],
+            ),
+            (
+                r#"key = "a", local"#,
+                &["`local` is a value: write `on_unavailable = local`"],
+            ),
+            (
+                r#"key = "a", continue"#,
+                &["`continue` is a value: write `on_lost = continue`"],
+            ),
+            (
+                "user_id",
+                &[
+                    "there is no argument `user_id`: an argument of the function goes into the key, \
+                   as in `key = \"sync:<user_id>\"`",
+                ],
+            ),
+            (
+                r#"key = "a", onbusy"#,
+                &["there is no argument `onbusy`: did you mean `on_busy = skip`?"],
+            ),
+            (
+                r#"key = "a", return None"#,
+                &["a value is returned on an occasion: write `on_busy = return None`"],
+            ),
+            (
+                r#"key = "a", on_busy = wait"#,
+                &[
+                    "waiting is an argument of its own: write `wait = \"5s\"`, and what follows after \
+                   that time as `on_busy`",
+                ],
+            ),
+            (
+                r#"key = "a", on_busy = "retry""#,
+                &[
+                    "waiting is an argument of its own: write `wait = \"5s\"`, and what follows after \
+                   that time as `on_busy`",
+                ],
+            ),
+            (
+                r#"key = "a", on_busy = "return ""#,
+                &["`on_busy` is `skip`, `error` or `return EXPR`"],
+            ),
+            (r#"key = "a", on_busy = (skip)"#, &[]),
+            (
+                "key([])",
+                &["an argument is written `key = \"sync:<user_id>\"`"],
+            ),
+            (
+                r#"key("a", "b")"#,
+                &["an argument is written `key = [\"a\", \"b\"]`"],
+            ),
+            (
+                r#"key = "a", crate = "lockattr""#,
+                &["write `crate = ::lockattr`, without quotes"],
+            ),
+            (
+                r#"key = "a", crate = "crate::locks""#,
+                &["write `crate = crate::locks`, without quotes"],
+            ),
+            (
+                r#"key = "a", bind = &self.lease"#,
+                &["`bind` is a name for the `&Lease` inside the body, such as `bind = lease`"],
+            ),
+        ]);
+    }
+
+    /// What is proposed, beside a key.
+    fn advised(advice: &str) -> String {
+        if advice.starts_with("key") {
+            advice.to_owned()
+        } else {
+            format!("key = \"a\", {advice}")
+        }
+    }
+
+    #[test]
+    fn every_example_is_accepted() {
+        for name in NAMES {
+            let advised = advised(&example(name));
+            let once = if name == "on_done" {
+                ", once = \"1h\""
+            } else {
+                ""
+            };
+            assert_eq!(parse(&format!("{advised}{once}")).1, [""; 0], "{name}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! One use of the attribute: everything that can be wrong is told, then it is expanded.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Meta};
@@ -28,7 +28,7 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     // The user's own place and not that of our expansion, which would be told beside it.
     let attribute = item.sig.fn_token.span.located_at(Span::call_site());
     let mut uses = vec![(args, attribute)];
-    uses.extend(take_further_uses(&mut item.attrs));
+    uses.extend(take_further_uses(&mut item.attrs, own_name().as_deref()));
     let all: Vec<Args> = uses
         .into_iter()
         .map(|(args, span)| Args::new(args, span, &mut faults))
@@ -53,13 +53,33 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     expand::expand(function, &locks)
 }
 
-/// The attributes of ours that stand below this one. Expanded by the compiler they would wrap
-/// around this one's lock; here they go inside of it, in the order in which they are written.
-fn take_further_uses(attrs: &mut Vec<Attribute>) -> Vec<(TokenStream, Span)> {
+/// The name that this attribute is used under, where its source can be seen.
+///
+/// Input:  `#[my::locked(key = "a")]`
+/// Output: `"locked"`
+fn own_name() -> Option<String> {
+    name_in(&Span::call_site().source_text()?)
+}
+
+fn name_in(attribute: &str) -> Option<String> {
+    let path = attribute.trim_start_matches(['#', '[', ' ']);
+    let path = path.split(['(', ']']).next()?;
+    let last = path.rsplit("::").next()?.trim();
+    Some(last.to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The attributes of ours that stand below this one, by its own name or that of another. Expanded by
+/// the compiler they would wrap around this one's lock; here they go inside of it, in the order in
+/// which they are written.
+fn take_further_uses(
+    attrs: &mut Vec<Attribute>,
+    own_name: Option<&str>,
+) -> Vec<(TokenStream, Span)> {
+    let ours = |name: &Ident| name == "distributed_lock" || own_name.is_some_and(|own| name == own);
     let mut taken = Vec::new();
     attrs.retain(|attr| {
         let name = attr.path().segments.last();
-        if name.is_none_or(|name| name.ident != "distributed_lock") {
+        if !name.is_some_and(|name| ours(&name.ident)) {
             return true;
         }
         let args = match &attr.meta {
@@ -107,6 +127,8 @@ fn free_name(args: &Args, names: &Names) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use syn::visit_mut::VisitMut;
+    use syn::{Expr, Macro, PatIdent, UseRename};
 
     use super::*;
 
@@ -172,6 +194,64 @@ mod tests {
         assert_eq!(expanded.matches("compile_error").count(), 6, "{expanded}");
         let expanded = applied("", "const fn f(a: ...) -> ! {}");
         assert_eq!(expanded.matches("compile_error").count(), 4, "{expanded}");
+    }
+
+    #[test]
+    fn the_name_in_use_is_read() {
+        for (attribute, name) in [
+            ("#[distributed_lock]", "distributed_lock"),
+            ("#[locked(key = \"a::b\")]", "locked"),
+            ("# [ my :: locked (key = \"a\") ]", "locked"),
+            ("locked(key = \"a\")", "locked"),
+        ] {
+            assert_eq!(name_in(attribute).as_deref(), Some(name));
+        }
+        assert_eq!(name_in(""), None);
+    }
+
+    /// Not that of an item that somebody could write: hygiene does not keep those apart.
+    #[test]
+    fn no_name_of_ours_can_be_an_items() {
+        struct Bound(Vec<String>);
+
+        impl VisitMut for Bound {
+            fn visit_pat_ident_mut(&mut self, pat: &mut PatIdent) {
+                self.0.push(pat.ident.to_string());
+            }
+
+            fn visit_use_rename_mut(&mut self, rename: &mut UseRename) {
+                self.0.push(rename.rename.to_string());
+            }
+
+            fn visit_macro_mut(&mut self, mac: &mut Macro) {
+                let inside = mac.parse_body::<Expr>();
+                self.visit_expr_mut(&mut inside.expect("an expression in `pin!`"));
+            }
+        }
+
+        for on_lost in ["cancel", "continue", "return value"] {
+            for item in [
+                "async fn f(id: u8) -> T { BODY }",
+                "fn f(id: u8) -> impl Future<Output = T> { async move { BODY } }",
+                "fn f(id: u8) -> impl Future<Output = T> { made(BODY) }",
+            ] {
+                let args = format!(
+                    "key = \"a:<id>\", ttl = ttl, client = locks, permits = 3, min_hold = \"1h\", \
+                     bind = bound, on_lost = {on_lost}"
+                );
+                let item = format!("#[distributed_lock(key = \"b\")] {item}");
+                let expanded = applied(&args, &item);
+                let mut expanded = syn::parse_str::<syn::ItemFn>(&expanded).expect(&expanded);
+                let mut bound = Bound(Vec::new());
+                bound.visit_item_fn_mut(&mut expanded);
+                assert!(bound.0.len() > 20, "{:?}", bound.0);
+                for name in bound.0 {
+                    let digest = name.rsplit_once('_').map_or("", |(_, digest)| digest);
+                    let ours = digest.len() == 16 && u64::from_str_radix(digest, 16).is_ok();
+                    assert!(ours || ["id", "bound"].contains(&&*name), "{name}");
+                }
+            }
+        }
     }
 
     proptest! {

@@ -47,6 +47,8 @@ pub(crate) fn hoist(body: Group, attrs: &mut Vec<Attribute>) -> Group {
 /// A body that ends in its future: the `async` block, and what stands around it.
 #[derive(Clone)]
 pub(crate) struct Tail {
+    /// The items that the body starts with.
+    pub(crate) items: TokenStream,
     /// The statements before it.
     pub(crate) before: TokenStream,
     /// `Box::pin`, and the parentheses.
@@ -89,12 +91,74 @@ pub(crate) fn tail(body: &Group) -> Option<Tail> {
     if !ends_statement(before) || may_return(before) {
         return None;
     }
+    let (items, before) = before.split_at(leading_items(before));
     Some(Tail {
+        items: items.iter().cloned().collect(),
         before: before.iter().cloned().collect(),
         pin,
         block,
         after: after.iter().cloned().collect(),
     })
+}
+
+/// The items that a body starts with, and the rest of it.
+pub(crate) fn split_items(body: &Group) -> (TokenStream, TokenStream) {
+    let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
+    let (items, rest) = tokens.split_at(leading_items(&tokens));
+    (
+        items.iter().cloned().collect(),
+        rest.iter().cloned().collect(),
+    )
+}
+
+/// The number of tokens that are items, before the first statement of another kind.
+///
+/// Input:  `use a::b; fn c() {} let d = c();`
+/// Output: that of `use a::b; fn c() {}`
+fn leading_items(tokens: &[TokenTree]) -> usize {
+    let mut at = 0;
+    while let Some(length) = item(&tokens[at..]) {
+        at += length;
+    }
+    at
+}
+
+/// The length of the item at the start.
+fn item(tokens: &[TokenTree]) -> Option<usize> {
+    let start = tokens.iter().position(|token| !is_attribute(token))?;
+    let head: Vec<&TokenTree> = tokens[start..]
+        .iter()
+        .take_while(|token| !matches!(token, TokenTree::Punct(_) | TokenTree::Group(_)))
+        .collect();
+    let starts_with = |words: &[&str]| {
+        let first = head.first();
+        first.is_some_and(|first| words.iter().any(|word| is(first, word)))
+    };
+    let has = |words: &[&str]| {
+        let mut names = head.iter();
+        names.any(|name| words.iter().any(|word| is(name, word)))
+    };
+    let in_braces = has(&["fn", "struct", "enum", "trait", "impl", "mod", "extern"])
+        || starts_with(&["union"]) && head.len() == 2;
+    let to_semicolon =
+        starts_with(&["use", "static", "type"]) || starts_with(&["const"]) && head.len() == 2;
+    if !in_braces && !to_semicolon {
+        return None;
+    }
+    let ends = |token: &TokenTree| match token {
+        TokenTree::Punct(punct) => punct.as_char() == ';',
+        TokenTree::Group(group) => in_braces && group.delimiter() == Delimiter::Brace,
+        _ => false,
+    };
+    Some(tokens.iter().position(ends)? + 1)
+}
+
+fn is_attribute(token: &TokenTree) -> bool {
+    match token {
+        TokenTree::Punct(punct) => punct.as_char() == '#',
+        TokenTree::Group(group) => group.delimiter() == Delimiter::Bracket,
+        _ => false,
+    }
 }
 
 /// Whether the last statement starts with `return`.
@@ -215,14 +279,10 @@ fn may_return(tokens: &[TokenTree]) -> bool {
 
 /// The advice for a function that gives nothing to await.
 pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> Error {
-    let test = attrs.iter().any(|attr| {
-        let path = attr.path();
-        path.segments
-            .last()
-            .is_some_and(|last| last.ident == "test")
-    });
-    let blocks_on = mentions(body.stream(), "block_on");
-    let advice = if test || blocks_on {
+    let test = has(attrs, "test");
+    let advice = if is_main(sig) {
+        MAIN.to_owned()
+    } else if mentions(body.stream(), "block_on") {
         let name = if test {
             "#[tokio::test]"
         } else {
@@ -231,6 +291,12 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
         format!(
             "another attribute, such as `{name}`, has already made this an ordinary function: \
              put `#[distributed_lock]` above it, where the function is still `async`"
+        )
+    } else if test {
+        format!(
+            "a lock is awaited, so this test has to be `async`: write `#[tokio::test]` and \
+             `async fn {}`",
+            sig.ident
         )
     } else {
         format!(
@@ -241,6 +307,20 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
         )
     };
     Error::new_spanned(sig.fn_token.to_token_stream(), advice)
+}
+
+/// What is told of a `main` that another attribute has made, or will make, an ordinary one.
+pub(crate) const MAIN: &str = "`main` is where the client is installed, and cannot wait for a lock \
+                               before that: put the attribute on an `async fn` that `main` calls";
+
+pub(crate) fn is_main(sig: &Signature) -> bool {
+    sig.ident == "main" && sig.inputs.is_empty()
+}
+
+/// Whether there is an attribute `#[name]` or `#[path::name]`.
+pub(crate) fn has(attrs: &[Attribute], name: &str) -> bool {
+    let mut paths = attrs.iter().map(Attribute::path);
+    paths.any(|path| path.segments.last().is_some_and(|last| last.ident == name))
 }
 
 fn mentions(tokens: TokenStream, word: &str) -> bool {
@@ -302,6 +382,27 @@ mod tests {
     }
 
     #[test]
+    fn items_come_first() {
+        for (items, rest) in [
+            ("use a::{b};", "let c = d;"),
+            (
+                "#[a] const A: [u8; 2] = [1, 2]; const fn b() {} struct C(D);",
+                "",
+            ),
+            ("impl<A> B for A {}", "let c = d; fn e() {}"),
+            ("unsafe extern \"C\" { fn a(); }", ""),
+            ("", "let a: fn() = b;"),
+            ("", "unsafe { a() }"),
+            ("", "const { a() } use b;"),
+        ] {
+            let body: TokenStream = format!("{items} {rest} async {{}}").parse().unwrap();
+            let items: TokenStream = items.parse().unwrap();
+            let found = tail_of(body.clone()).unwrap_or_else(|| panic!("{body}"));
+            assert_eq!(found.items.to_string(), items.to_string(), "{body}");
+        }
+    }
+
+    #[test]
     fn what_may_be_another_future_is_not() {
         for body in [
             quote!(),
@@ -340,6 +441,27 @@ mod tests {
         ] {
             let found = ends_in_return(&Group::new(Delimiter::Brace, body.clone()));
             assert_eq!(found, returns, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_advice_fits_the_function() {
+        for (function, advice) in [
+            ("fn f() {}", "write `async fn f`"),
+            ("fn main() {}", "that `main` calls"),
+            ("fn main() { block_on(a) }", "that `main` calls"),
+            ("fn main(&self) {}", "write `async fn main`"),
+            ("#[test] fn f() {}", "write `#[tokio::test]` and"),
+            ("#[test] fn f() { a.block_on(b) }", "above it"),
+            ("fn f() { block_on(a) }", "above it"),
+        ] {
+            let function: syn::ItemFn = syn::parse_str(function).unwrap();
+            let body = function.block.to_token_stream().into_iter().next();
+            let Some(TokenTree::Group(body)) = body else {
+                unreachable!()
+            };
+            let error = not_async(&function.attrs, &function.sig, &body).to_string();
+            assert!(error.contains(advice), "{error}");
         }
     }
 

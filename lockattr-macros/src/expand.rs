@@ -6,6 +6,7 @@ use syn::Type;
 
 use crate::body::{self, Tail};
 use crate::function::{Function, Shape};
+use crate::locals::Locals;
 use crate::lock::{Lock, Place, private};
 use crate::pattern::Rebind;
 use crate::tokens::located;
@@ -26,7 +27,7 @@ pub(crate) fn expand(function: Function, locks: &[Lock]) -> TokenStream {
         locks,
         output,
         output_span,
-        ours: Span::mixed_site(),
+        locals: Locals::of(&sig),
     };
     let body = match shape {
         Shape::Async { body, rebinds } => guard.in_async(&body, &rebinds),
@@ -47,20 +48,20 @@ struct Guard<'a> {
     locks: &'a [Lock],
     output: Option<Type>,
     output_span: Span,
-    /// Our names are seen by our code alone.
-    ours: Span,
+    locals: Locals,
 }
 
 impl Guard<'_> {
     /// Input:  `{ BODY }`
     /// Output: `let key = …; … async move { let mut a = a; match () { () => { BODY } } } …`
     fn in_async(&self, body: &Group, rebinds: &[Rebind]) -> TokenStream {
-        let ours = self.ours;
+        let ours = self.locals.ours;
         let keys = self.keys();
         let rebinds = rebinds.iter().map(|rebind| rebind.tokens(ours));
         let body = self.apart(body);
         let run = self.run(&quote_spanned! {ours=> #(#rebinds)* #body });
-        quote_spanned! {ours=> #keys #run }
+        let imports = self.imports();
+        quote_spanned! {ours=> #imports #keys #run }
     }
 
     /// A user's block as the last expression of one of ours.
@@ -69,7 +70,7 @@ impl Guard<'_> {
     /// unnecessary, and it drops its last temporaries before what stands around it, which they
     /// may borrow.
     fn apart(&self, block: &Group) -> TokenStream {
-        let ours = self.ours;
+        let ours = self.locals.ours;
         quote_spanned! {ours=> match () { () => #block } }
     }
 
@@ -77,10 +78,12 @@ impl Guard<'_> {
     /// Output: `let key = …; STATEMENTS Box::pin(async move { … { BODY } … })`
     ///
     /// The keys come first because the statements may use up the arguments. The statements stay
-    /// outside of the lock: a function that returns a future does at once what it does before.
+    /// outside of the lock: a function that returns a future does at once what it does before. The
+    /// future stays the last expression, where `#[instrument]` below looks for it.
     fn in_tail(&self, tail: Tail) -> TokenStream {
-        let ours = self.ours;
+        let ours = self.locals.ours;
         let Tail {
+            items,
             before,
             pin,
             block,
@@ -89,7 +92,7 @@ impl Guard<'_> {
         let keys = self.keys();
         let hint = self.hint(self.output.as_ref());
         let run = self.run(&self.apart(&block));
-        let future = quote_spanned! {ours=> async move { #hint #run } };
+        let future = self.future(&quote_spanned! {ours=> #hint #run }, block.span());
         let future = match pin {
             Some((path, parentheses)) => {
                 let mut pinned = Group::new(parentheses.delimiter(), future);
@@ -98,8 +101,8 @@ impl Guard<'_> {
             }
             None => future,
         };
-        // In a block of its own, so that items among the statements come before ours.
-        quote_spanned! {ours=> #keys { #before #future #after } }
+        let imports = self.imports();
+        quote_spanned! {ours=> #imports #items #keys #before #future #after }
     }
 
     /// Input:  `{ if short { return Box::pin(async { 0 }); } Box::pin(f()) }`
@@ -109,31 +112,44 @@ impl Guard<'_> {
     /// lock is held for. It runs in an `async` block and not in a closure, because only a block
     /// can give away what it borrows through an argument.
     fn in_made(&self, body: &Group, future: Option<&Type>, boxed: bool) -> TokenStream {
-        let ours = self.ours;
-        let private = self.outermost_private();
+        let ours = self.locals.ours;
+        let private = private(0, &self.locals);
         let keys = self.keys();
         let whole = self.hint(future);
         let apart = self.apart(body);
         // There is no last expression, which clippy would take for a future that somebody forgot
         // to await; and no `return` after a body that ends in one, where it is unreachable.
-        let body = if body::ends_in_return(body) {
+        let making = if body::ends_in_return(body) {
             quote_spanned! {ours=> #apart; }
         } else {
             quote_spanned! {ours=> return #apart; }
         };
         let hint = self.hint(self.output.as_ref());
-        let run = self.run(&quote_spanned! {ours=> lockattr_future.await });
-        let guarded = quote_spanned! {ours=> async move { #hint #run } };
+        let made = self.locals.name("made");
+        let run = self.run(&quote_spanned! {ours=> #made.await });
+        let guarded = self.future(&quote_spanned! {ours=> #hint #run }, body.span());
         let guarded = if boxed {
             quote_spanned! {ours=> #private::std::boxed::Box::pin(#guarded) }
         } else {
             guarded
         };
+        let imports = self.imports();
         quote_spanned! {ours=>
+            #imports
             #keys
-            let lockattr_future = #private::at_once(async move { #whole #body });
+            let #made = #private::at_once(async move { #whole #making });
             #guarded
         }
+    }
+
+    /// Input:  `…`, the span of the user's braces
+    /// Output: `async move { … }`; the braces are where an attribute below takes the names of its own
+    ///         variables from
+    fn future(&self, inside: &TokenStream, braces: Span) -> TokenStream {
+        let at = self.locals.ours.located_at(braces);
+        let mut block = Group::new(Delimiter::Brace, inside.clone());
+        block.set_span(braces);
+        quote_spanned! {at=> async move #block }
     }
 
     /// Tells a block its type before its first `return`, so that values are coerced, and errors
@@ -145,27 +161,27 @@ impl Guard<'_> {
         let Some(ty) = ty.filter(|ty| !matches!(ty, Type::Infer(_))) else {
             return TokenStream::new();
         };
-        let at = self.ours.located_at(self.output_span);
-        let option = located(&self.outermost_private(), at);
+        let at = self.locals.ours.located_at(self.output_span);
+        let never = self.locals.name_at("never", at);
+        let option = located(&private(0, &self.locals), at);
         let option = quote_spanned! {at=> #option::core::option::Option };
         quote_spanned! {at=>
-            if let #option::Some(lockattr_never) = #option::None::<#ty> {
-                return lockattr_never;
+            if let #option::Some(#never) = #option::None::<#ty> {
+                return #never;
             }
         }
     }
 
-    fn outermost_private(&self) -> TokenStream {
-        match self.locks.first() {
-            Some(lock) => private(&lock.args, self.ours),
-            None => TokenStream::new(),
-        }
+    fn imports(&self) -> TokenStream {
+        let locks = self.locks.iter().enumerate();
+        let imports = locks.map(|(index, lock)| lock.import(index, &self.locals));
+        imports.collect()
     }
 
     /// All keys are made before anything is awaited or moved.
     fn keys(&self) -> TokenStream {
         let locks = self.locks.iter().enumerate();
-        let keys = locks.map(|(index, lock)| lock.prepare(index, self.ours));
+        let keys = locks.map(|(index, lock)| lock.prepare(index, &self.locals));
         keys.collect()
     }
 
@@ -176,7 +192,7 @@ impl Guard<'_> {
         let mut body = body.clone();
         for (index, lock) in self.locks.iter().enumerate().rev() {
             let place = Place {
-                ours: self.ours,
+                locals: &self.locals,
                 hint: &hint,
                 answers: self.output_span,
                 index,

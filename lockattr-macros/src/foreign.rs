@@ -35,7 +35,9 @@ pub(crate) fn foreign<'a>(
                 return Some(found(path.len() + 3, path));
             }
         }
-        ':' if before == Some('/') && !path.is_empty() => {
+        ':' if before == Some('/')
+            && path.starts_with(|c: char| !c.is_ascii_digit() && c != '.') =>
+        {
             return Some(found(1 + path.len(), path));
         }
         '%' => {
@@ -76,6 +78,8 @@ fn conversion(text: &str) -> Option<usize> {
     let rest = &rest[flags..];
     let letters = rest.len() - rest.trim_start_matches(in_word).len();
     let is_one = match &rest[..letters] {
+        // `%2F`, a character in a URL.
+        letters if flags == 1 && letters.starts_with(|c| matches!(c, 'A'..='F')) => false,
         "" => rest.starts_with('@'),
         letters => {
             let letter = letters.trim_start_matches(['l', 'z', 'h']);
@@ -137,8 +141,8 @@ mod tests {
     #[test]
     fn what_is_text() {
         for text in [
-            "$", "100$", "$:a", "a:id", "/a", "/:", "/:/", "100%", "% of", "%sure", "%_", "a@b",
-            "#1", "[]", "(", "(a", "é%",
+            "$", "100$", "$:a", "a:id", "/a", "/:", "/:/", "100%", "% of", "%sure", "%_", "%2F",
+            "%3A:", "/:80", "a@b", "#1", "[]", "(", "(a", "é%",
         ] {
             assert_eq!(found(text), None, "{text}");
         }

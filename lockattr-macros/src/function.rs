@@ -106,7 +106,7 @@ impl Function {
             mut sig,
             body,
         } = item;
-        let body = body::hoist(accept(&sig, body)?, &mut attrs);
+        let body = body::hoist(accept(&attrs, &sig, body)?, &mut attrs);
         let braces = body.span();
         let (shape, output, output_span);
         if sig.asyncness.is_some() {
@@ -151,8 +151,11 @@ fn is_async_trait(sig: &Signature) -> bool {
 }
 
 /// The body, unless no shape can be made of the function: then every reason, not the first one.
-fn accept(sig: &Signature, body: Option<Group>) -> Result<Group> {
+fn accept(attrs: &[Attribute], sig: &Signature, body: Option<Group>) -> Result<Group> {
     let mut errors: Vec<Error> = Vec::new();
+    if sig.asyncness.is_some() && body::is_main(sig) && body::has(attrs, "main") {
+        errors.push(Error::new(sig.ident.span(), body::MAIN));
+    }
     if let Some(constness) = &sig.constness {
         errors.push(Error::new(
             constness.span,

@@ -131,7 +131,11 @@ impl Item {
         let body = body::hoist(body.clone(), &mut attrs);
         let used = self.used();
         let braces = body.span();
-        let mut body = Group::new(Delimiter::Brace, quote! { #used #before_body #body });
+        // As the user's own statements: braces around them would be unnecessary, and other attributes
+        // look for what stands last.
+        let (items, rest) = body::split_items(&body);
+        let body = quote! { #items #used #before_body #rest };
+        let mut body = Group::new(Delimiter::Brace, body);
         body.set_span(braces);
         quote! { #(#attrs)* #vis #sig #body }
     }

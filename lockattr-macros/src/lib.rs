@@ -11,6 +11,8 @@ mod foreign;
 mod function;
 mod item;
 mod key;
+mod known;
+mod locals;
 mod lock;
 mod names;
 mod pattern;

@@ -7,6 +7,7 @@ use syn::spanned::Spanned as _;
 
 use crate::args::{Args, OnBusy, OnLost, OnUnavailable};
 use crate::key::{Key, Part};
+use crate::locals::Locals;
 use crate::tokens::{located, operand};
 use crate::values::Length;
 
@@ -19,8 +20,7 @@ pub(crate) struct Lock {
 
 /// What the code around a lock knows.
 pub(crate) struct Place<'a> {
-    /// Our names are seen by our code alone.
-    pub(crate) ours: Span,
+    pub(crate) locals: &'a Locals,
     /// Tells the block of the body its type.
     pub(crate) hint: &'a TokenStream,
     /// Where the type is written that has to have the answers.
@@ -30,17 +30,28 @@ pub(crate) struct Place<'a> {
 }
 
 impl Lock {
+    /// Input:  `crate = ::my_locks`
+    /// Output: `use ::my_locks::__private as private;`, through which everything else is named, so
+    ///         that a wrong path is one error
+    pub(crate) fn import(&self, index: usize, locals: &Locals) -> TokenStream {
+        let given = self.args.krate.as_ref();
+        let at = given.map_or(locals.ours, |path| locals.ours.located_at(path.span()));
+        let krate = krate(&self.args, at);
+        let mut private = locals.nth("private", index);
+        private.set_span(at);
+        quote_spanned! {at=> use #krate::__private as #private; }
+    }
+
     /// Input:  `key = "sync:<id>", ttl = "30s", client = self.locks`
     /// Output: `let key = …; let options = …; let client = …;`
-    pub(crate) fn prepare(&self, index: usize, ours: Span) -> TokenStream {
-        let private = private(&self.args, ours);
-        let Names {
-            key,
-            options,
-            client,
-        } = Names::new(index, ours);
-        let made_key = keys_tokens(&private, &self.keys, ours);
-        let settings = settings(&private, &self.args, &options, ours);
+    pub(crate) fn prepare(&self, index: usize, locals: &Locals) -> TokenStream {
+        let ours = locals.ours;
+        let private = private(index, locals);
+        let key = locals.nth("key", index);
+        let options = locals.nth("options", index);
+        let client = locals.nth("client", index);
+        let made_key = keys_tokens(&private, &self.keys, locals);
+        let settings = settings(&private, &self.args, &options, locals);
         let option = quote_spanned! {ours=> #private::core::option::Option };
         let chosen = match &self.args.client {
             None => quote_spanned! {ours=> #option::None },
@@ -63,27 +74,32 @@ impl Lock {
     /// Output: statements that take the lock, run BODY under it, give it back and `return`
     pub(crate) fn guarded(&self, place: &Place<'_>, body: &TokenStream) -> TokenStream {
         let Place {
-            ours, hint, index, ..
+            locals,
+            hint,
+            index,
+            ..
         } = *place;
-        let private = private(&self.args, ours);
-        let Names {
-            key,
-            options,
-            client,
-        } = Names::new(index, ours);
+        let ours = locals.ours;
+        let private = private(index, locals);
+        let key = locals.nth("key", index);
+        let options = locals.nth("options", index);
+        let client = locals.nth("client", index);
+        let [entered, lease, error] = ["entered", "lease", "error"].map(|word| locals.name(word));
+        let [pinned, leaving, ending, run] =
+            ["body", "leaving", "ending", "run"].map(|word| locals.name(word));
         let bind = self.args.bind.as_ref().map(|name| {
-            quote_spanned! {ours=> let #name = &lockattr_lease; }
+            quote_spanned! {ours=> let #name = &#lease; }
         });
         let busy = answer(&private, place, "busy", not_run(&self.args.on_busy));
         // A mark that another function has left keeps this one from its key like any holder.
         let (busy_or_done, done) = if self.args.once.is_some() {
             let done = answer(&private, place, "done", not_run(&self.args.on_done));
             let done = quote_spanned! {ours=>
-                #private::Entered::Done(lockattr_error) => { #done }
+                #private::Entered::Done(#error) => { #done }
             };
             (None, Some(done))
         } else {
-            let done = quote_spanned! {ours=> | #private::Entered::Done(lockattr_error) };
+            let done = quote_spanned! {ours=> | #private::Entered::Done(#error) };
             (Some(done), None)
         };
         let down = answer(
@@ -99,51 +115,95 @@ impl Lock {
                 OnUnavailable::Return(value) => Answer::Return(value),
             },
         );
-        let lost = match &self.args.on_lost {
-            OnLost::Continue => None,
-            OnLost::Cancel(_) => Some(answer(&private, place, "lost", Answer::Policy("cancel"))),
-            OnLost::Return(value) => Some(answer(&private, place, "lost", Answer::Return(value))),
+        let method = match &self.args.on_lost {
+            OnLost::Continue => "__lockattr_to_the_end",
+            OnLost::Cancel(_) | OnLost::Return(_) => "__lockattr_within",
         };
-        let run = if lost.is_some() {
-            "__lockattr_within"
-        } else {
-            "__lockattr_to_the_end"
+        let method = Ident::new(method, ours);
+        let prepared = quote_spanned! {ours=>
+            #bind
+            let #pinned = #private::core::pin::pin!(async move { #hint #body });
+            let #leaving = #private::core::pin::pin!(#private::leave(&#lease));
+            let #ending = #private::Ending::of(&#pinned);
+            let #run = #ending.#method(
+                &#lease,
+                #pinned,
+                #leaving,
+                #ending.verdict().__lockattr_judge(),
+            );
         };
-        let run = Ident::new(run, ours);
-        let end = end(&private, lost.as_ref(), ours);
+        let end = self.end(&private, place, &prepared, &run);
         quote_spanned! {ours=>
-            let lockattr_entered = #private::enter(#client, #key, #options).await;
-            let lockattr_lease = match lockattr_entered {
-                #private::Entered::Held(lockattr_lease) => lockattr_lease,
-                #private::Entered::Busy(lockattr_error) #busy_or_done => { #busy }
+            let #entered = #private::enter(#client, #key, #options).await;
+            let #lease = match #entered {
+                #private::Entered::Held(#lease) => #lease,
+                #private::Entered::Busy(#error) #busy_or_done => { #busy }
                 #done
-                #private::Entered::Down(lockattr_error) => { #down }
-            };
-            let lockattr_outcome = {
-                #bind
-                let lockattr_body = #private::core::pin::pin!(async move { #hint #body });
-                let lockattr_leaving =
-                    #private::core::pin::pin!(#private::leave(&lockattr_lease));
-                let lockattr_ending = #private::Ending::of(&lockattr_body);
-                let lockattr_run = lockattr_ending.#run(
-                    &lockattr_lease,
-                    lockattr_body,
-                    lockattr_leaving,
-                    lockattr_ending.verdict().__lockattr_judge(),
-                );
-                let lockattr_outcome = lockattr_run.await;
-                lockattr_outcome
+                #private::Entered::Down(#error) => { #down }
             };
             #end
+        }
+    }
+
+    /// Input:  `on_lost = cancel`, `…; let run = …;`
+    /// Output: `…; let run = …; return unless_lost(pin!(run), lost_cancel).await;`
+    ///
+    /// What is awaited is the value itself, wherever it can be: the compiler then blames the body's
+    /// own line, and not this `return`, for a reference that does not live long enough.
+    fn end(
+        &self,
+        private: &TokenStream,
+        place: &Place<'_>,
+        prepared: &TokenStream,
+        run: &Ident,
+    ) -> TokenStream {
+        let ours = place.locals.ours;
+        let at = ours.located_at(place.answers);
+        let pinned = quote_spanned! {ours=> #private::core::pin::pin!(#run) };
+        let answered = match &self.args.on_lost {
+            OnLost::Cancel(_) => {
+                let there = located(private, at);
+                let lost = quote_spanned! {at=> #there::lost_cancel };
+                quote_spanned! {ours=> #private::unless_lost(#pinned, #lost) }
+            }
+            OnLost::Continue => {
+                quote_spanned! {ours=> #private::answered(#pinned, #private::lost_continue) }
+            }
+            OnLost::Return(value) => {
+                let [outcome, answer_of_body, error] =
+                    ["outcome", "value", "error"].map(|word| place.locals.name(word));
+                let lost = answer(private, place, "lost", Answer::Return(value));
+                let result = quote_spanned! {ours=> #private::core::result::Result };
+                let given = place.locals.name_at("value", at);
+                let give = quote_spanned! {at=> return #given };
+                // The body is gone before the user's expression is evaluated.
+                return quote_spanned! {ours=>
+                    let #outcome = {
+                        #prepared
+                        let #outcome = #run.await;
+                        #outcome
+                    };
+                    match #outcome {
+                        #result::Ok(#answer_of_body) => #give,
+                        #result::Err(#error) => { #lost }
+                    }
+                };
+            }
+        };
+        quote_spanned! {ours=>
+            #prepared
+            return #answered.await;
         }
     }
 }
 
 /// Input:  `"sync:<order.id>"`
 /// Output: `{ let w = KeyWriter::new(25); let w = KeyWriter::text(w, "sync:"); … finish(w) }`
-fn key_tokens(private: &TokenStream, key: &Key, ours: Span) -> TokenStream {
+fn key_tokens(private: &TokenStream, key: &Key, locals: &Locals) -> TokenStream {
     /// What a placeholder may take, most ids fit in; the text grows where it is more.
     const PER_VALUE: usize = 20;
+    let ours = locals.ours;
+    let writer = locals.name("writer");
     let mut capacity = 0;
     let mut steps = Vec::new();
     for part in &key.parts {
@@ -151,8 +211,8 @@ fn key_tokens(private: &TokenStream, key: &Key, ours: Span) -> TokenStream {
             Part::Text(text) => {
                 capacity += text.len();
                 steps.push(quote_spanned! {ours=>
-                    let lockattr_writer =
-                        #private::KeyWriter::text(lockattr_writer, #text);
+                    let #writer =
+                        #private::KeyWriter::text(#writer, #text);
                 });
             }
             Part::Value {
@@ -170,35 +230,42 @@ fn key_tokens(private: &TokenStream, key: &Key, ours: Span) -> TokenStream {
                 let at = ours.located_at(*span);
                 let private = located(private, at);
                 let write = quote_spanned! {at=>
-                    #private::KeyWriter::value(lockattr_writer, #name, #next, &#value)
+                    #private::KeyWriter::value(#writer, #name, #next, &#value)
                 };
-                steps.push(quote_spanned! {ours=> let lockattr_writer = #write; });
+                steps.push(quote_spanned! {ours=> let #writer = #write; });
             }
         }
     }
     let capacity = Literal::usize_unsuffixed(capacity);
     quote_spanned! {ours=>
         {
-            let lockattr_writer = #private::KeyWriter::new(#capacity);
+            let #writer = #private::KeyWriter::new(#capacity);
             #(#steps)*
-            #private::KeyWriter::finish(lockattr_writer)
+            #private::KeyWriter::finish(#writer)
         }
     }
 }
 
 /// Input:  `["account:<from>", "account:<to>"]`
 /// Output: `Keys::all([ … first key …, … second key … ])`, or one key as it is
-fn keys_tokens(private: &TokenStream, keys: &[Key], ours: Span) -> TokenStream {
+fn keys_tokens(private: &TokenStream, keys: &[Key], locals: &Locals) -> TokenStream {
     if let [key] = keys {
-        return key_tokens(private, key, ours);
+        return key_tokens(private, key, locals);
     }
-    let keys = keys.iter().map(|key| key_tokens(private, key, ours));
+    let keys = keys.iter().map(|key| key_tokens(private, key, locals));
+    let ours = locals.ours;
     quote_spanned! {ours=> #private::Keys::all([#(#keys),*]) }
 }
 
 /// Input:  `ttl = "30s", permits = limit`
 /// Output: `let options = Options::new(); let options = Options::ttl(options, …); …`
-fn settings(private: &TokenStream, args: &Args, options: &Ident, ours: Span) -> Vec<TokenStream> {
+fn settings(
+    private: &TokenStream,
+    args: &Args,
+    options: &Ident,
+    locals: &Locals,
+) -> Vec<TokenStream> {
+    let ours = locals.ours;
     let grace = match &args.on_lost {
         OnLost::Cancel(grace) => grace.as_ref(),
         OnLost::Continue | OnLost::Return(_) => None,
@@ -212,12 +279,12 @@ fn settings(private: &TokenStream, args: &Args, options: &Ident, ours: Span) -> 
         ("grace", grace),
     ];
     let lengths = lengths.into_iter().filter_map(|(setting, length)| {
-        let length = length_tokens(private, length?, ours);
+        let length = length_tokens(private, length?, locals);
         Some((setting, quote_spanned! {ours=> , #length }))
     });
     let permits = args.permits.as_ref().map(|permits| {
         let ty = quote_spanned! {ours=> #private::core::primitive::u32 };
-        let permits = typed(permits, &ty);
+        let permits = typed(permits, &ty, locals);
         ("permits", quote_spanned! {ours=> , #permits })
     });
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
@@ -236,7 +303,8 @@ fn settings(private: &TokenStream, args: &Args, options: &Ident, ours: Span) -> 
     settings
 }
 
-fn length_tokens(private: &TokenStream, length: &Length, ours: Span) -> TokenStream {
+fn length_tokens(private: &TokenStream, length: &Length, locals: &Locals) -> TokenStream {
+    let ours = locals.ours;
     match length {
         Length::Millis(millis) => {
             let millis = Literal::u64_unsuffixed(*millis);
@@ -244,42 +312,21 @@ fn length_tokens(private: &TokenStream, length: &Length, ours: Span) -> TokenStr
         }
         Length::Expr(expr) => {
             let ty = quote_spanned! {ours=> #private::core::time::Duration };
-            typed(expr, &ty)
+            typed(expr, &ty, locals)
         }
     }
 }
 
 /// Input:  `limit`, `u32`
 /// Output: `{ let value: u32 = limit; value }`, so that a wrong type is told at the expression
-fn typed(expr: &Expr, ty: &TokenStream) -> TokenStream {
-    let at = Span::mixed_site().located_at(expr.span());
+fn typed(expr: &Expr, ty: &TokenStream, locals: &Locals) -> TokenStream {
+    let at = locals.ours.located_at(expr.span());
+    let value = locals.name_at("value", at);
     let ty = located(ty, at);
     quote_spanned! {at=>
         {
-            let lockattr_value: #ty = #expr;
-            lockattr_value
-        }
-    }
-}
-
-/// Input:  what to answer when the lease was lost, unless the body runs on
-/// Output: `match outcome { Ok(value) => return value, … }`
-fn end(private: &TokenStream, lost: Option<&TokenStream>, ours: Span) -> TokenStream {
-    let Some(lost) = lost else {
-        let option = quote_spanned! {ours=> #private::core::option::Option };
-        return quote_spanned! {ours=>
-            let (lockattr_value, lockattr_ended) = lockattr_outcome;
-            if let #option::Some(lockattr_error) = lockattr_ended {
-                #private::lost_continue(lockattr_error);
-            }
-            return lockattr_value;
-        };
-    };
-    let result = quote_spanned! {ours=> #private::core::result::Result };
-    quote_spanned! {ours=>
-        match lockattr_outcome {
-            #result::Ok(lockattr_value) => return lockattr_value,
-            #result::Err(lockattr_error) => { #lost }
+            let #value: #ty = #expr;
+            #value
         }
     }
 }
@@ -292,23 +339,25 @@ fn answer(
     event: &str,
     answer: Answer<'_>,
 ) -> TokenStream {
-    let ours = place.ours;
+    let ours = place.locals.ours;
     match answer {
         Answer::Policy(policy) => {
             let at = ours.located_at(place.answers);
+            let error = place.locals.name_at("error", at);
             let private = located(private, at);
             let answer = format_ident!("{event}_{policy}", span = at);
-            quote_spanned! {at=> return #private::#answer(lockattr_error); }
+            quote_spanned! {at=> return #private::#answer(#error); }
         }
         Answer::Return(value) => {
             let told = format_ident!("{event}_return", span = ours);
+            let error = place.locals.name("error");
             // Where the attribute needs a value, the compiler's lints find a user's `()` idle.
             let value = match value {
                 Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned! {ours=> () },
                 value => value.to_token_stream(),
             };
             quote_spanned! {ours=>
-                #private::#told(lockattr_error);
+                #private::#told(#error);
                 return #value;
             }
         }
@@ -329,23 +378,6 @@ fn not_run(policy: &OnBusy) -> Answer<'_> {
     }
 }
 
-/// The locals of one lock that live while those of the others do.
-struct Names {
-    key: Ident,
-    options: Ident,
-    client: Ident,
-}
-
-impl Names {
-    fn new(index: usize, ours: Span) -> Self {
-        Self {
-            key: format_ident!("lockattr_key_{index}", span = ours),
-            options: format_ident!("lockattr_options_{index}", span = ours),
-            client: format_ident!("lockattr_client_{index}", span = ours),
-        }
-    }
-}
-
 /// The path to the runtime.
 pub(crate) fn krate(args: &Args, ours: Span) -> TokenStream {
     match &args.krate {
@@ -355,7 +387,6 @@ pub(crate) fn krate(args: &Args, ours: Span) -> TokenStream {
 }
 
 /// Everything an expansion names is in here.
-pub(crate) fn private(args: &Args, ours: Span) -> TokenStream {
-    let krate = krate(args, ours);
-    quote_spanned! {ours=> #krate::__private }
+pub(crate) fn private(index: usize, locals: &Locals) -> TokenStream {
+    locals.nth("private", index).into_token_stream()
 }

@@ -1,15 +1,18 @@
 //! The argument list as written: names and expressions, read past every mistake.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
+use quote::{ToTokens as _, quote};
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
-use syn::{Error, Expr, LitStr, Token};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::faults::Faults;
+use crate::known::{NAMES, argument_with, example, meant};
 
 /// `ttl = "30s"`
 pub(crate) struct Argument {
-    /// Nothing for a string without a name.
+    /// Nothing for what is most likely a key without its name.
     pub(crate) name: Option<Ident>,
     /// Nothing where its error has been told.
     pub(crate) value: Option<Expr>,
@@ -64,6 +67,15 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
         };
     }
     let name = input.call(Ident::parse_any)?;
+    let ends = input.is_empty() || input.peek(Token![,]);
+    if ends && let Some(error) = bare(&name) {
+        faults.push(error);
+        let is_policy = argument_with(&name.to_string()).is_some();
+        return Ok(Argument {
+            name: is_policy.then_some(name),
+            value: None,
+        });
+    }
     let value = value(&name, input).map_err(|error| {
         faults.push(error);
         skip_to_comma(input);
@@ -74,33 +86,99 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
     })
 }
 
+/// What is told of a word alone that is no argument.
+fn bare(name: &Ident) -> Option<Error> {
+    let word = name.to_string();
+    let message = if NAMES.contains(&&*word) {
+        return None;
+    } else if let Some(argument) = argument_with(&word) {
+        format!("`{word}` is a value: write `{argument} = {word}`")
+    } else {
+        match meant(&word) {
+            Some(meant) if meant != "key" => {
+                let example = example(meant);
+                format!("there is no argument `{word}`: did you mean `{example}`?")
+            }
+            _ => format!(
+                "there is no argument `{word}`: an argument of the function goes into the key, as \
+                 in `key = \"sync:<{word}>\"`"
+            ),
+        }
+    };
+    Some(Error::new_spanned(name, message))
+}
+
 fn value(name: &Ident, input: ParseStream<'_>) -> Result<Expr, Error> {
+    let example = example(&name.to_string());
     if input.is_empty() || input.peek(Token![,]) {
-        let message = format!("`{name}` needs a value: `{name} = …`");
+        let message = format!("`{name}` needs a value, as in `{example}`");
         return Err(Error::new_spanned(name, message));
     }
     if input.peek(Token![==]) || !input.peek(Token![=]) {
         let found = input.cursor().token_stream().into_iter().next();
         let message = match &found {
+            _ if *name == "return" => {
+                let value = to_comma(input);
+                format!("a value is returned on an occasion: write `on_busy = return {value}`")
+            }
             Some(TokenTree::Punct(punct)) if matches!(punct.as_char(), ':' | '=') => {
                 format!("an argument is written `{name} = …`, with one `=`")
             }
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => {
-                format!("an argument is written `{name} = {}`", group.stream())
+                let written = called(name, group.stream()).unwrap_or(example);
+                format!("an argument is written `{written}`")
             }
-            _ => format!("an argument is written `{name} = …`"),
+            _ => format!("an argument is written `{example}`"),
         };
         return Err(Error::new_spanned(found, message));
     }
     let equals: Token![=] = input.parse()?;
     if input.is_empty() || input.peek(Token![,]) {
-        let message = format!("`{name} =` is not followed by a value");
+        let message = format!("`{name} =` is not followed by a value, as in `{example}`");
         return Err(Error::new_spanned(equals, message));
     }
-    input.parse().map_err(|error: Error| {
+    let value = input.parse().map_err(|error: Error| {
         let message = format!("the value of `{name}` is not an expression: {error}");
         Error::new(error.span(), message)
-    })
+    })?;
+    // `30 s`: one slip, and not a number without a unit and a missing comma.
+    if let Expr::Lit(ExprLit {
+        lit: Lit::Int(_) | Lit::Float(_),
+        ..
+    }) = &value
+        && input.peek(Ident::peek_any)
+        && !at_argument(input)
+    {
+        let unit: Ident = input.parse()?;
+        let number = value.to_token_stream();
+        let message =
+            format!("a duration is written in quotes: write `{name} = \"{number}{unit}\"`");
+        return Err(Error::new_spanned(quote! { #value #unit }, message));
+    }
+    Ok(value)
+}
+
+/// Input:  `key("a", "b")`
+/// Output: `key = ["a", "b"]`
+fn called(name: &Ident, arguments: TokenStream) -> Option<String> {
+    let arguments = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(arguments);
+    let values: Vec<String> = arguments
+        .ok()?
+        .iter()
+        .filter(|value| !matches!(value, Expr::Array(list) if list.elems.is_empty()))
+        .map(|value| value.to_token_stream().to_string())
+        .collect();
+    match &values[..] {
+        [value] => Some(format!("{name} = {value}")),
+        [_, ..] if *name == "key" => Some(format!("key = [{}]", values.join(", "))),
+        _ => None,
+    }
+}
+
+fn to_comma(input: ParseStream<'_>) -> TokenStream {
+    let tokens = input.cursor().token_stream().into_iter();
+    let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(p) if p.as_char() == ',');
+    tokens.take_while(|token| !is_comma(token)).collect()
 }
 
 fn comma(input: ParseStream<'_>) -> Result<(), Error> {

@@ -14,10 +14,11 @@ pub(crate) enum Length {
     Expr(Expr),
 }
 
-/// Out of the invisible groups that `macro_rules!` puts around what it passes on.
+/// Out of parentheses, and of the invisible groups that `macro_rules!` puts around what it passes on.
 pub(crate) fn ungrouped(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => ungrouped(*group.expr),
+        Expr::Paren(paren) => ungrouped(*paren.expr),
         other => other,
     }
 }
@@ -104,20 +105,41 @@ pub(crate) fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, 
             format!("`{name} = {text:?}`: {}{likely}\n{rule}", problem.what)
         }
         Expr::Lit(ExprLit {
-            lit: Lit::Int(_) | Lit::Float(_),
+            lit: lit @ (Lit::Int(_) | Lit::Float(_)),
             ..
-        }) => {
-            let text = number.to_token_stream().to_string().replace('_', "");
-            let likely = match duration::parse(&format!("{text}s"), bounds) {
-                Ok(_) => format!("; did you mean \"{text}s\"?"),
-                Err(_) => String::new(),
-            };
-            format!("a number has no unit{likely}\n{rule}")
-        }
+        }) => format!("{}\n{rule}", without_quotes(name, lit, bounds)),
         Expr::Lit(_) => rule,
         _ => return Ok(Length::Expr(value)),
     };
     Err(Error::new_spanned(value, message))
+}
+
+/// Input:  `"ttl"`, `30m`
+/// Output: "a duration is written in quotes: write `ttl = "30m"`"
+fn without_quotes(name: &str, number: &Lit, bounds: Bounds) -> String {
+    let (digits, suffix) = match number {
+        Lit::Int(number) => (number.base10_digits(), number.suffix()),
+        Lit::Float(number) => (number.base10_digits(), number.suffix()),
+        _ => ("", ""),
+    };
+    // `30u64` has the type of a number, and no unit either.
+    let is_type = suffix.starts_with(['u', 'i', 'f']) && !suffix.starts_with("us");
+    if suffix.is_empty() || is_type {
+        let text = format!("{digits}s");
+        return match duration::parse(&text, bounds) {
+            Ok(_) => format!("a number has no unit; did you mean \"{text}\"?"),
+            Err(_) => "a number has no unit".into(),
+        };
+    }
+    let text = format!("{digits}{suffix}");
+    let likely = match duration::parse(&text, bounds) {
+        Ok(_) => Some(text),
+        Err(problem) => problem.likely,
+    };
+    let likely = likely.map_or_else(String::new, |likely| {
+        format!(": write `{name} = {likely:?}`")
+    });
+    format!("a duration is written in quotes{likely}")
 }
 
 /// Input:  `cancel("2s")`
@@ -154,7 +176,11 @@ pub(crate) fn permits(value: Expr) -> Result<Expr, Error> {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
             ..
-        }) if text.value().parse::<u32>().is_ok() => {
+        }) if text
+            .value()
+            .parse()
+            .is_ok_and(|permits: u32| (1..=1000).contains(&permits)) =>
+        {
             format!("write `permits = {}`, without quotes\n{rule}", text.value())
         }
         Expr::Lit(_)
@@ -195,23 +221,25 @@ pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<
             ..
         }) => {
             let text = text.value();
+            let returns = syn::parse_str(&text)
+                .is_ok_and(|value| matches!(value, Expr::Return(value) if value.expr.is_some()));
             match nearest(&text) {
                 Some(word) => format!("write `{name} = {word}`, without quotes\n{rule}"),
-                None if text.starts_with("return ") => {
-                    format!("write `{name} = {text}`, without quotes\n{rule}")
-                }
+                None if returns => format!("write `{name} = {text}`, without quotes\n{rule}"),
+                None if waits(&text) => waiting(name, "\"5s\"", &rule),
                 None => rule,
             }
         }
         Expr::Call(call) if is(&call.func, "wait") => {
-            let time = call.args.to_token_stream();
-            format!(
-                "waiting is an argument of its own: write `wait = {time}`, and what follows after \
-                 that time as `{name}`\n{rule}"
-            )
+            let time = match call.args.first() {
+                Some(time) => time.to_token_stream().to_string(),
+                None => "\"5s\"".into(),
+            };
+            waiting(name, &time, &rule)
         }
         _ => match word.as_deref().and_then(nearest) {
             Some(word) => format!("did you mean `{name} = {word}`?\n{rule}"),
+            None if word.as_deref().is_some_and(waits) => waiting(name, "\"5s\"", &rule),
             // An outcome that is no word of another argument either is a value.
             None if is_value(&value) => {
                 let value = value.to_token_stream();
@@ -224,6 +252,18 @@ pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<
         },
     };
     Err(Error::new_spanned(value, message))
+}
+
+/// Whether a word for waiting is in the place of what follows after it.
+fn waits(word: &str) -> bool {
+    ["wait", "retry", "block", "queue"].contains(&word)
+}
+
+fn waiting(name: &str, time: &str, rule: &str) -> String {
+    format!(
+        "waiting is an argument of its own: write `wait = {time}`, and what follows after that time \
+         as `{name}`\n{rule}"
+    )
 }
 
 /// The last name of a path, and keywords that are a word here.
@@ -298,10 +338,10 @@ pub(crate) fn bind(value: &Expr) -> Result<Ident, Error> {
             Err(_) => rule.to_owned(),
         },
         Expr::Infer(_) => format!("leave `bind` out where the lease is not used\n{rule}"),
-        Expr::Reference(inner) => {
-            let name = inner.expr.to_token_stream();
-            format!("write `bind = {name}`\n{rule}")
-        }
+        Expr::Reference(inner) => match bind(&inner.expr) {
+            Ok(name) => format!("write `bind = {name}`\n{rule}"),
+            Err(_) => rule.to_owned(),
+        },
         _ => rule.to_owned(),
     };
     Err(Error::new_spanned(value, message))
@@ -342,9 +382,17 @@ pub(crate) fn krate(value: &Expr) -> Result<Path, Error> {
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
             ..
-        }) => {
-            format!("write `crate = {}`, without quotes\n{rule}", text.value())
-        }
+        }) => match text.parse::<Path>() {
+            Ok(path) => {
+                let path = path.to_token_stream().to_string().replace(' ', "");
+                let whole = ["::", "crate", "self", "super"]
+                    .iter()
+                    .any(|start| path.starts_with(start));
+                let colons = if whole { "" } else { "::" };
+                format!("write `crate = {colons}{path}`, without quotes\n{rule}")
+            }
+            Err(_) => rule.to_owned(),
+        },
         _ => rule.to_owned(),
     };
     Err(Error::new_spanned(value, message))

@@ -4,9 +4,12 @@
     reason = "an expansion hands its error over, whether or not the answer keeps it"
 )]
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Once;
+use std::task::{Context, Poll};
 
 use crate::error::Error;
 use crate::policy::{
@@ -93,8 +96,41 @@ pub fn lost_return(error: Error) {
 }
 
 /// `on_lost = continue`.
-pub fn lost_continue(error: Error) {
-    tracing::warn!(%error, "a locked function went on after its lease had ended");
+pub fn lost_continue<R>((value, ended): (R, Option<Error>)) -> R {
+    if let Some(error) = ended {
+        tracing::warn!(%error, "a locked function went on after its lease had ended");
+    }
+    value
+}
+
+/// Runs a body that may end in a loss, and answers with its value or that of the loss.
+pub fn unless_lost<R, F: Future<Output = Result<R, Error>>>(
+    run: Pin<&mut F>,
+    lost: fn(Error) -> R,
+) -> impl Future<Output = R> {
+    let answer = move |ended: Result<R, Error>| ended.unwrap_or_else(lost);
+    Answered { run, answer }
+}
+
+/// Runs a body, and makes the answer of what it ends in.
+pub fn answered<R, F: Future>(
+    run: Pin<&mut F>,
+    answer: fn(F::Output) -> R,
+) -> impl Future<Output = R> {
+    Answered { run, answer }
+}
+
+struct Answered<'a, F, A> {
+    run: Pin<&'a mut F>,
+    answer: A,
+}
+
+impl<R, F: Future, A: Fn(F::Output) -> R + Unpin> Future for Answered<'_, F, A> {
+    type Output = R;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
+        self.run.as_mut().poll(cx).map(&self.answer)
+    }
 }
 
 const NOT_RUN: &str = "a locked function did not run";

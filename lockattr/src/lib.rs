@@ -102,8 +102,8 @@ pub mod __private {
 
     pub use crate::acquire::Settings as Options;
     pub use crate::answer::{
-        End, busy_error, busy_return, busy_skip, done_error, done_return, done_skip, down_error,
-        down_return, down_skip, lost_cancel, lost_continue, lost_return,
+        End, answered, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
+        down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
     };
     pub use crate::client_argument::client;
     pub use crate::guarded::{Ending, Entered, at_once, enter, leave};

@@ -75,6 +75,18 @@ async fn two_keys(mut id: u8) -> Result<String, Error> {
     Ok(format!("{} {} {id}", outer.key(), inner.key()))
 }
 
+/// The attribute under another name.
+mod renamed {
+    use super::Error;
+    use lockattr::distributed_lock as locked;
+
+    #[locked(key = "outer-renamed:<id>")]
+    #[locked(key = "inner-renamed:<id>")]
+    pub(super) async fn two_keys(id: u8) -> Result<u8, Error> {
+        Ok(id)
+    }
+}
+
 #[distributed_lock(key = "made:<id>")]
 #[distributed_lock(key = "made-inner:<id>")]
 fn two_keys_of_a_future(id: u8) -> impl Future<Output = Result<u8, Error>> {
@@ -194,6 +206,17 @@ async fn two_keys_are_taken_in_the_order_written() {
     let _inner = locks.lock("inner:1").acquire().await.unwrap();
     match locks.scope(two_keys(1)).await {
         Err(Error::Busy { key, .. }) => assert_eq!(key, "outer:1"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_keys_are_taken_in_the_order_written_under_another_name() {
+    let locks = Client::connect("memory:").await.unwrap();
+    let _outer = locks.lock("outer-renamed:1").acquire().await.unwrap();
+    let _inner = locks.lock("inner-renamed:1").acquire().await.unwrap();
+    match locks.scope(renamed::two_keys(1)).await {
+        Err(Error::Busy { key, .. }) => assert_eq!(key, "outer-renamed:1"),
         other => panic!("{other:?}"),
     }
 }

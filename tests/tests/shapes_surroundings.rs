@@ -117,6 +117,61 @@ mod own_result {
     }
 }
 
+mod items_like_variables {
+    //! Constants, statics and unit structs named like variables of an expansion.
+    #![allow(non_upper_case_globals, non_camel_case_types)]
+
+    use std::future::Future;
+    use std::time::Duration;
+
+    use lockattr::{Client, Error, distributed_lock};
+
+    macro_rules! items {
+        ($($constant:ident $value:ident $structure:ident)*) => {
+            $(
+                const $constant: u8 = 1;
+                static $value: u8 = 1;
+                struct $structure;
+            )*
+        };
+    }
+    items! {
+        lockattr_key_0 lockattr_options_0 lockattr_client_0
+        lockattr_entered lockattr_lease lockattr_error
+        lockattr_body lockattr_leaving lockattr_ending
+        lockattr_run lockattr_outcome lockattr_value
+        lockattr_writer lockattr_never lockattr_future
+        lockattr_ended lockattr_made lockattr_private_0
+    }
+
+    #[distributed_lock(key = "items:<id>", ttl = ttl, permits = 1, bind = lease)]
+    pub(super) async fn cancelled(mut id: u8, ttl: Duration) -> Result<u8, Error> {
+        id += u8::from(lease.key().is_empty());
+        Ok(id + lockattr_key_0 - lockattr_options_0)
+    }
+
+    #[distributed_lock(key = "items-continued:<id>", on_lost = continue, client = locks)]
+    pub(super) async fn continued(id: u8, locks: &Client) -> Result<u8, Error> {
+        Ok(id)
+    }
+
+    #[distributed_lock(key = "items-returned:<id>", on_lost = return Ok(0))]
+    #[distributed_lock(key = "items-returned-inner:<id>", on_unavailable = return Ok(0))]
+    pub(super) async fn returned(id: u8) -> Result<u8, Error> {
+        Ok(id)
+    }
+
+    #[distributed_lock(key = "items-future:<id>")]
+    pub(super) fn future(id: u8) -> impl Future<Output = Result<u8, Error>> {
+        async move { Ok(id) }
+    }
+
+    #[distributed_lock(key = "items-made:<id>")]
+    pub(super) fn made(id: u8) -> impl Future<Output = Result<u8, Error>> {
+        std::future::ready(Ok(id))
+    }
+}
+
 mod blanket {
     //! Traits for everything, with the names of the methods that an expansion might call.
 
@@ -241,4 +296,18 @@ async fn everything_has_its_name_taken() {
     check("nested:1", 1, async || nested::outer(1).await).await;
     let locks = lockattr::Client::connect("memory:").await.unwrap();
     assert_eq!(locks.scope(crowded::skip(1)).await, Some(1));
+}
+
+#[tokio::test]
+async fn items_named_like_variables() {
+    use items_like_variables::{cancelled, continued, future, made, returned};
+    use shapes_support::check;
+
+    let ttl = std::time::Duration::from_secs(30);
+    check("items:1", 1, async || cancelled(1, ttl).await).await;
+    check("items-returned:1", 1, async || returned(1).await).await;
+    check("items-future:1", 1, async || future(1).await).await;
+    check("items-made:1", 1, async || made(1).await).await;
+    let locks = lockattr::Client::connect("memory:").await.unwrap();
+    assert_eq!(continued(1, &locks).await.unwrap(), 1);
 }

@@ -21,4 +21,7 @@ async fn no_such_outcome() {}
 #[distributed_lock(key = "f", on_busy = skip, on_lost = skip, on_unavailable = ignore)]
 async fn not_offered_here() {}
 
+#[distributed_lock(key = "g", on_busy = wait)]
+async fn waiting() {}
+
 fn main() {}

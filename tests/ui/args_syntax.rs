@@ -21,4 +21,21 @@ async fn nothing_after_equals() -> Result<(), lockattr::Error> {
 #[distributed_lock(key = "f", on_busy == skip)]
 async fn two_equals() {}
 
+#[distributed_lock(key = "g", skip)]
+async fn policy_without_its_argument() {}
+
+#[distributed_lock(user_id, on_busy = skip)]
+async fn argument_without_key(user_id: u64) {}
+
+#[distributed_lock(key = "h", return None)]
+async fn value_without_its_occasion() -> Option<u64> {
+    None
+}
+
+#[distributed_lock(key([]), on_busy = skip)]
+async fn call_with_an_empty_list() {}
+
+#[distributed_lock(key("i", "j"), on_busy = skip)]
+async fn call_with_two() {}
+
 fn main() {}

@@ -31,4 +31,7 @@ async fn month_and_comma() {}
 #[distributed_lock(key = "j", on_busy = skip, ttl = seconds * 2)]
 async fn expression_of_another_type(seconds: u64) {}
 
+#[distributed_lock(key = "unquoted", on_busy = skip, ttl = 30m, wait = 2 s)]
+async fn unquoted() {}
+
 fn main() {}

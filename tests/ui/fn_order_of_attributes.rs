@@ -7,4 +7,6 @@ async fn test() {}
 
 #[tokio::main]
 #[distributed_lock(key = "b", on_busy = skip)]
-async fn main() {}
+async fn run() {}
+
+fn main() {}

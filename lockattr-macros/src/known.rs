@@ -1,0 +1,195 @@
+//! The arguments there are, and the ones that people look for.
+
+use proc_macro2::Ident;
+use syn::Error;
+
+use crate::names::{list, nearest};
+
+/// Every argument there is, in the order of the documentation.
+pub(crate) const NAMES: [&str; 15] = [
+    "key",
+    "ttl",
+    "wait",
+    "on_busy",
+    "on_unavailable",
+    "on_lost",
+    "renew",
+    "min_hold",
+    "max_hold",
+    "once",
+    "on_done",
+    "permits",
+    "bind",
+    "client",
+    "crate",
+];
+
+/// A value of each argument, in the same order.
+const VALUES: [&str; 15] = [
+    "\"sync:<user_id>\"",
+    "\"30s\"",
+    "\"5s\"",
+    "skip",
+    "error",
+    "cancel",
+    "true",
+    "\"1s\"",
+    "\"10m\"",
+    "\"24h\"",
+    "skip",
+    "3",
+    "lease",
+    "self.locks",
+    "::lockattr",
+];
+
+/// What people call arguments by their meaning, where spelling does not lead to them.
+pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
+    (
+        &["timeout", "time_out", "deadline"],
+        "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
+         others",
+    ),
+    (
+        &[
+            "expire",
+            "expires",
+            "expiry",
+            "expiration",
+            "lease",
+            "lease_time",
+            "duration",
+            "px",
+        ],
+        "did you mean `ttl`?",
+    ),
+    (
+        &[
+            "retry",
+            "retries",
+            "max_wait",
+            "block",
+            "blocking",
+            "acquire_timeout",
+            "wait_time",
+        ],
+        "did you mean `wait`?",
+    ),
+    (
+        &["name", "id", "lock", "resource", "template", "keys"],
+        "did you mean `key`?",
+    ),
+    (
+        &["lock_at_least_for", "at_least", "cooldown", "min_ttl"],
+        "did you mean `min_hold`?",
+    ),
+    (
+        &["lock_at_most_for", "at_most", "max_ttl", "max_duration"],
+        "did you mean `max_hold`?",
+    ),
+    (
+        &["dedup", "idempotent", "run_once", "unique"],
+        "did you mean `once`?",
+    ),
+    (
+        &[
+            "limit",
+            "slots",
+            "concurrency",
+            "max",
+            "holders",
+            "semaphore",
+        ],
+        "did you mean `permits`?",
+    ),
+    (
+        &[
+            "busy",
+            "on_locked",
+            "on_conflict",
+            "on_fail",
+            "skip",
+            "or_else",
+            "if_busy",
+        ],
+        "did you mean `on_busy`?",
+    ),
+    (
+        &["on_error", "on_down", "on_outage", "on_failure"],
+        "did you mean `on_unavailable`?",
+    ),
+    (
+        &[
+            "watchdog",
+            "auto_renew",
+            "heartbeat",
+            "extend",
+            "keep_alive",
+        ],
+        "did you mean `renew`?",
+    ),
+    (
+        &[
+            "redis",
+            "store",
+            "pool",
+            "conn",
+            "connection",
+            "backend",
+            "url",
+            "with",
+        ],
+        "did you mean `client`?",
+    ),
+];
+
+/// Input:  `ttl`
+/// Output: `ttl = "30s"`
+pub(crate) fn example(name: &str) -> String {
+    let known = NAMES.iter().zip(VALUES);
+    let value = known
+        .filter(|(known, _)| **known == name)
+        .map(|(_, value)| value)
+        .next()
+        .unwrap_or("…");
+    format!("{name} = {value}")
+}
+
+/// The argument that has a word among its values.
+pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
+    match word {
+        "skip" | "error" => Some("on_busy"),
+        "run" | "local" => Some("on_unavailable"),
+        "cancel" | "continue" => Some("on_lost"),
+        _ => None,
+    }
+}
+
+/// The argument that an unknown name is a slip of.
+pub(crate) fn meant(written: &str) -> Option<&'static str> {
+    nearest(written, NAMES).or_else(|| {
+        let (_, advice) = MEANINGS
+            .iter()
+            .find(|(words, _)| words.contains(&written))?;
+        NAMES
+            .into_iter()
+            .find(|name| advice.contains(&format!("mean `{name}`")))
+    })
+}
+
+pub(crate) fn unknown(name: &Ident) -> Error {
+    let written = name.to_string();
+    let by_meaning = MEANINGS
+        .iter()
+        .find(|(words, _)| words.contains(&&*written));
+    let advice = match (by_meaning, meant(&written)) {
+        (Some((_, advice)), _) => format!(": {advice}"),
+        (None, Some(name)) => format!(": did you mean `{name}`?"),
+        (None, None) => String::new(),
+    };
+    let names = list(NAMES);
+    Error::new_spanned(
+        name,
+        format!("there is no argument `{written}`{advice}\nthe arguments are {names}"),
+    )
+}
