@@ -29,37 +29,37 @@ fn play(story: &str) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_client_is_refused_in_a_child() {
     play("refused");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_client_that_was_not_used_before_is_refused_as_well() {
     play("refused-unused");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_locked_function_is_refused_in_a_child() {
     play("refused-attribute");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_child_falls_back_on_nothing() {
     play("refused-fallback");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_lease_is_refused_in_a_child() {
     play("refused-lease");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_lease_has_ended_for_a_child() {
     play("ended-lease");
 }
@@ -75,19 +75,19 @@ fn a_child_that_ends_at_once_changes_nothing() {
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_child_that_shuts_down_shuts_down_nothing() {
     play("shut-down");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_child_of_a_runtime_leaves_its_connection_alone() {
     play("within-runtime");
 }
 
 #[test]
-#[ignore = "a client does not look yet whether it is in the process that made it"]
+
 fn a_child_that_comes_back_from_a_body_gives_nothing_back() {
     play("within-body");
 }
