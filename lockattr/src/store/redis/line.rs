@@ -176,10 +176,13 @@ impl Line {
                 .await
                 .map_err(fault)?;
         }
-        // A server that stands still takes connections: one is made when something was answered.
+        // A server that stands still takes connections, and so does one that has no room for more: one
+        // is made when something was answered.
         let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
-        match answer.map_err(fault) {
-            Err(error) if error.is_in_doubt() => Err(error),
+        match answer {
+            Err(error) if !["NOPERM", "BUSY"].contains(&error.code().unwrap_or_default()) => {
+                Err(fault(error))
+            }
             _ => Ok(Desk::new(connection, &self.0.runtime)),
         }
     }

@@ -35,7 +35,7 @@ use crate::store::{Ear, Woken};
 use crate::waker;
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
-/// again without one it is taken for dead, or as long as it took to be made where that is longer.
+/// again without one it is taken for dead, or twice as long as it took to be made where that is longer.
 /// Together they bound what a silent connection costs a waiter. Those far back in a queue are in less
 /// of a hurry, so that a crowd of clients does not keep the server busy with signs of life.
 const SILENCE: Duration = Duration::from_millis(350);
@@ -634,7 +634,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                 let kept = Kept {
                     subscription,
                     away: away.is_some(),
-                    patience: SILENCE.max(begun.elapsed()),
+                    patience: SILENCE.max(2 * begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
                     let (engine, channel) = (&subscriber.server.engine, subscriber.channel.clone());
