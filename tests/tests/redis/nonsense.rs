@@ -128,6 +128,54 @@ async fn a_server_that_knows_no_script_is_not_asked_for_ever() {
     assert!(fake.asked() < 40, "{}", fake.asked());
 }
 
+/// Redis 7.2 and later say who it was that may not do something.
+#[tokio::test]
+async fn a_refusal_that_names_the_user_is_told_without_the_name() {
+    let fake = after_greeting(|words| {
+        let command = words[0].to_lowercase();
+        let said = "-NOPERM User billing-7 has no permissions to run the";
+        Some(format!("{said} '{command}' command\r\n").into_bytes())
+    });
+    let errors = [
+        Client::connect(fake.url()).await.unwrap_err(),
+        job(
+            &Client::builder().connect_lazily(fake.url()).unwrap(),
+            42,
+            async {},
+        )
+        .await
+        .unwrap_err(),
+    ];
+    for error in errors {
+        let text = format!("{error} {error:?}");
+        assert!(
+            text.contains("NOPERM this user has no permissions"),
+            "{text}"
+        );
+        assert!(!text.contains("billing-7"), "{text}");
+    }
+}
+
+/// It would need a right for that, and be logged by the server where it has none.
+#[tokio::test]
+async fn a_client_says_nothing_of_the_library_it_is_made_with() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&said);
+    let fake = Fake::start(move |words| {
+        heard.lock().unwrap().push(words.join(" "));
+        Some(b"+OK\r\n".to_vec())
+    });
+    let locks = Client::builder().connect_lazily(fake.url()).unwrap();
+    drop(locks.lock("a").acquire().await.unwrap());
+    let said = said.lock().unwrap();
+    let of_itself = said.iter().find(|line| line.contains("SETINFO"));
+    assert_eq!(of_itself, None);
+    assert!(
+        said.iter().any(|line| line.starts_with("SET lock:a ")),
+        "{said:?}"
+    );
+}
+
 #[tokio::test]
 async fn any_mix_of_odd_replies_ends_each_call() {
     let random = Arc::new(Mutex::new(Random::announced("nonsense")));

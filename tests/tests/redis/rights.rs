@@ -13,13 +13,16 @@ const README: &str = include_str!("../../../README.md");
 /// What those who wait are woken with, and can do without.
 const CHANNEL: [&str; 4] = ["&lock:*", "+publish", "+subscribe", "+pubsub|numsub"];
 
+/// How the README makes a user.
+fn documented() -> &'static str {
+    let mut lines = README.lines();
+    let line = lines.find(|line| line.starts_with("ACL SETUSER"));
+    line.expect("documented")
+}
+
 /// What the README says that a user needs.
 fn least() -> String {
-    let line = README
-        .lines()
-        .find(|line| line.starts_with("ACL SETUSER"))
-        .expect("documented");
-    let rights = line
+    let rights = documented()
         .split(' ')
         .filter(|word| word.starts_with(['~', '&', '+']));
     rights.collect::<Vec<_>>().join(" ")
@@ -61,6 +64,19 @@ async fn field_21_the_least_rights_are_enough_for_the_whole_cycle() {
     let _: () = server.ask("SCRIPT FLUSH");
     whole_cycle(&locks, &server).await;
     // It asked for nothing that it was refused.
+    let denied: Vec<redis::Value> = server.ask("ACL LOG");
+    assert!(denied.is_empty(), "{denied:?}");
+}
+
+/// Servers before 7 give all channels to a new user, and refuse a pattern beside that.
+#[tokio::test]
+async fn the_documented_user_can_be_made_and_works() {
+    let server = Server::with(&["--acl-pubsub-default", "allchannels"]);
+    let _: () = server.ask(documented());
+    let url = server.url_as("jobs", "secret");
+    let locks = Client::connect(&url).await.unwrap();
+    whole_cycle(&locks, &server).await;
+    whole_cycle_of_a_waiter(&locks, &server, "lock:").await;
     let denied: Vec<redis::Value> = server.ask("ACL LOG");
     assert!(denied.is_empty(), "{denied:?}");
 }

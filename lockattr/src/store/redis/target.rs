@@ -32,6 +32,9 @@ pub(crate) fn target(
     // Small commands that wait for their answers must not wait for each other.
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_tcp_settings(settings);
+    // The redis client would say what it is, by a command that needs a right of its own.
+    let settings = info.redis_settings().clone().set_skip_set_lib_name();
+    let info = info.set_redis_settings(settings);
     #[cfg(feature = "tls")]
     if tls {
         provide_cryptography();
