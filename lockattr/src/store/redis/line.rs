@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis::RedisError;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -180,9 +181,7 @@ impl Line {
         // is made when something was answered.
         let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
         match answer {
-            Err(error) if !["NOPERM", "BUSY"].contains(&error.code().unwrap_or_default()) => {
-                Err(fault(error))
-            }
+            Err(error) if is_turned_away(&error) => Err(fault(error)),
             _ => Ok(Desk::new(connection, &self.0.runtime)),
         }
     }
@@ -191,6 +190,12 @@ impl Line {
         // The state is one value, replaced whole: a panic elsewhere cannot have left half of it.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a connection is none: nothing answered, or only to close it.
+fn is_turned_away(error: &RedisError) -> bool {
+    let is_full = |words: &str| words.contains("max number of clients");
+    error.detail().is_some_and(is_full) || Fault::from(error.clone()).error.is_in_doubt()
 }
 
 /// Connects on the line's runtime; the result is told to all who wait, and kept.
