@@ -418,16 +418,17 @@ fn renewals<'a>(
         .map(move |name| Renewal { name, owner, ttl })
 }
 
-/// A lease of several keys is as good as the worst of them: lost with one that is lost, and not
-/// renewed unless all of them are.
+/// A lease of several keys is as good as the worst of them; lost where one is known to be, however
+/// little is known of the others.
 fn worst(found: &[Result<Found, StoreError>]) -> Result<Found, StoreError> {
     let is_lost = |one: &&Result<Found, _>| matches!(one, Ok(Found::Nothing | Found::Another));
     let lost = found.iter().find(is_lost);
     let failed = || found.iter().find(|one| one.is_err());
-    lost.or_else(failed)
-        .or(found.first())
-        .cloned()
-        .unwrap_or(Ok(Found::Nothing))
+    let worst = lost.or_else(failed).or(found.first());
+    worst.cloned().unwrap_or_else(|| {
+        let fewer = "the store has answered for fewer leases than it was asked for";
+        Err(StoreError::refused(fewer))
+    })
 }
 
 /// The right to renew one lease, given up also by a future that is dropped.

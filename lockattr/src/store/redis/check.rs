@@ -14,7 +14,7 @@ use redis::{Cmd, Value};
 
 use super::fault::{Fault, Otherwise};
 use super::probe;
-use super::reply::{found, integer, token, verdict};
+use super::reply::{found, integer, refusal, token, verdict};
 use super::{Redis, Want};
 use crate::error::StoreError;
 use crate::store::{Acquired, Found, Release, Renewal, Request, Token, Try};
@@ -119,6 +119,9 @@ impl Redis {
             }
             Ok(answer) => answer,
         };
+        if let Some(fault) = refusal(&answer) {
+            return Err(Refusal::new(fault, true));
+        }
         match means(&answer) {
             Meaning::AsItShould => Ok(()),
             Meaning::Gone => Err(Refusal {

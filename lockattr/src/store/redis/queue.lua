@@ -66,6 +66,7 @@ local function pass(lock, index, queue, me)
     elseif owner then
       -- Written before it is told: where nothing can be written, nobody may believe to hold it.
       if redis.pcall('SET', lock, owner, 'PX', ttl).err then
+        table.insert(aside, {place, entry})
         break
       end
       written = true

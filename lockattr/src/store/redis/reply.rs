@@ -97,6 +97,17 @@ pub(super) fn found(answer: &Value) -> Option<Found> {
     }
 }
 
+/// The first error within an answer, which concerns a part of it.
+pub(super) fn refusal(answer: &Value) -> Option<Fault> {
+    let Value::Array(parts) = answer else {
+        return None;
+    };
+    parts.iter().find_map(|part| match part {
+        Value::ServerError(error) => Some(RedisError::from(error.clone()).into()),
+        _ => None,
+    })
+}
+
 /// What a renewal has found of each lease.
 pub(super) fn each(answer: &Value, leases: usize) -> Option<Vec<Result<Found, Fault>>> {
     let Value::Array(parts) = answer else {
