@@ -78,11 +78,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token>;
 
     /// Wake-ups of a claim that waits. To be had before it is asked for, so that none is missed, and
-    /// dropped once nobody waits.
+    /// dropped once nobody waits. What it needs of the claim it keeps for itself.
     ///
     /// A store that has none leaves this as it is: those who wait then ask again after pauses that grow
     /// to half a second.
-    fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
         let _ = claim;
         Box::new(NoWakeUps)
     }
@@ -468,7 +468,7 @@ macro_rules! forward {
                 (**self).token(lease)
             }
 
-            fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+            fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
                 (**self).wakeups(claim)
             }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Client, disabled};
 use crate::acquire::Context;
-use crate::engine::Engine;
+use crate::runtime::background::Background;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::key;
@@ -22,7 +22,7 @@ const MAX_PREFIX: usize = 256;
 /// The longest name, in bytes.
 const MAX_NAME: usize = 256;
 
-/// Settings of a client; see [`Client::builder`].
+/// CallOptions of a client; see [`Client::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes no client before `connect`, `connect_lazily` or `store`"]
 pub struct ClientBuilder {
@@ -141,15 +141,15 @@ impl ClientBuilder {
         if disabled::by_environment() {
             return self.without_locks();
         }
-        let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(store), Origin::here(), false))
+        let background = start_engine()?;
+        Ok(self.client(&background, Arc::new(store), Origin::here(), false))
     }
 
     pub(super) fn without_locks(self) -> Result<Client, Error> {
         self.check()?;
         disabled::tell();
-        let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(Nowhere), Origin::here(), true))
+        let background = start_engine()?;
+        Ok(self.client(&background, Arc::new(Nowhere), Origin::here(), true))
     }
 
     fn open(self, url: &str) -> Result<Opened, Error> {
@@ -161,7 +161,7 @@ impl ClientBuilder {
             return self.store(Memory::new()).map(Opened::Ready);
         }
         let origin = Origin::here();
-        let settings = redis::Settings {
+        let settings = redis::CallOptions {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
             target: redis::target(url, self.root_certificates.as_deref())?,
@@ -169,24 +169,24 @@ impl ClientBuilder {
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
         };
-        let engine = start_engine()?;
-        let redis = Arc::new(Redis::new(&settings, &engine));
+        let background = start_engine()?;
+        let redis = Arc::new(Redis::new(&settings, &background));
         let store = Arc::clone(&redis);
         Ok(Opened::Redis(
-            self.client(&engine, store, origin, false),
+            self.client(&background, store, origin, false),
             redis,
         ))
     }
 
     fn client(
         self,
-        engine: &Engine,
+        background: &Background,
         store: Arc<dyn Store>,
         origin: Origin,
         disabled: bool,
     ) -> Client {
         let patience = 2 * (self.connect_timeout + self.reply_timeout);
-        let keeper = Keeper::start(engine, store, Arc::default(), origin, patience);
+        let keeper = Keeper::start(background, store, Arc::default(), origin, patience);
         Client(Arc::new(Context::new(
             keeper,
             self.prefix,
@@ -238,8 +238,8 @@ enum Opened {
     Redis(Client, Arc<Redis>),
 }
 
-fn start_engine() -> Result<Engine, Error> {
-    Engine::start().map_err(|error| {
+fn start_engine() -> Result<Background, Error> {
+    Background::start().map_err(|error| {
         Error::Config(format!("the client's thread could not be started: {error}"))
     })
 }
