@@ -31,7 +31,7 @@ use super::message::{Message, What, ticket};
 use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
 use crate::jitter::jittered;
-use crate::store::{Ear, Woken};
+use crate::store::{Claim, WakeUp, WakeUps, relied_on};
 use crate::waker;
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
@@ -132,6 +132,8 @@ struct Gone {
 #[derive(Default)]
 struct Waiting {
     owner: String,
+    /// The ttl of what it may be granted.
+    ttl: Duration,
     news: Option<News>,
     waker: Option<Waker>,
     /// Whether the server was asked since it waits: if not, it cannot have missed anything.
@@ -219,13 +221,14 @@ impl Subscriber {
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
     }
 
-    /// Hears for an owner until the answer is dropped.
-    pub(super) fn hear(&self, owner: &str) -> Heard<'_> {
-        let ticket = ticket(owner);
+    /// Hears for a claim until the answer is dropped.
+    pub(super) fn hear(&self, claim: &Claim<'_>) -> Heard<'_> {
+        let ticket = ticket(claim.owner);
         let mut requests = self.0.requests();
         let is_first = requests.waiting.is_empty();
         let waiting = Waiting {
-            owner: owner.to_owned(),
+            owner: claim.owner.to_owned(),
+            ttl: claim.ttl,
             ..Waiting::default()
         };
         let before = requests.waiting.insert(ticket.clone(), waiting);
@@ -263,10 +266,6 @@ impl Subscriber {
             waiting.asked = true;
         }
         requests.channel == Channel::Heard
-    }
-
-    pub(super) fn channel(&self) -> &str {
-        &self.0.channel
     }
 
     /// A request stands in a queue, with so many before it.
@@ -319,8 +318,8 @@ pub(super) struct Heard<'a> {
     ticket: String,
 }
 
-impl Ear for Heard<'_> {
-    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
+impl WakeUps for Heard<'_> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
         let mut requests = self.subscriber.requests();
         let Some(waiting) = requests.waiting.get_mut(&self.ticket) else {
             return Poll::Pending;
@@ -414,11 +413,11 @@ impl Waiting {
     /// together. A message that comes late changes nothing in this; a server's clock that was set in
     /// between would, which is why an old tie counts for nothing, and one that gives a moment which
     /// is yet to come: who waits asks the server then, and counts from the asking.
-    fn judge(&self, news: News) -> Woken {
+    fn judge(&self, news: News) -> WakeUp {
         let (index, at, heard) = match news {
             News::Granted { index, at, heard } => (index, at, heard),
-            News::First { remaining } => return Woken::First { remaining },
-            News::Look => return Woken::Look,
+            News::First { remaining } => return WakeUp::First { remaining },
+            News::Look => return WakeUp::Look,
         };
         let since = || {
             let (sent, server) = self.tie?;
@@ -428,7 +427,10 @@ impl Waiting {
             let since = sent + passed * 99 / 100;
             (passed <= CLOCKS_AGREE && since <= heard).then_some(since)
         };
-        since().map_or(Woken::Look, |since| Woken::Granted { index, since })
+        since().map_or(WakeUp::Look, |since| WakeUp::Granted {
+            slot: index,
+            until: since + relied_on(self.ttl),
+        })
     }
 }
 
@@ -788,9 +790,12 @@ impl fmt::Debug for Subscriber {
 mod tests {
     use super::*;
 
-    fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> Woken {
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> WakeUp {
         let waiting = Waiting {
             tie,
+            ttl: TTL,
             ..Waiting::default()
         };
         waiting.judge(News::Granted {
@@ -808,9 +813,9 @@ mod tests {
         let tie = Some((sent, 5_000_000));
         assert_eq!(
             granted(tie, 6_000_000, later(4_000)),
-            Woken::Granted {
-                index: 2,
-                since: later(990)
+            WakeUp::Granted {
+                slot: 2,
+                until: later(990) + relied_on(TTL)
             }
         );
     }
@@ -821,18 +826,18 @@ mod tests {
         let later = |ms| sent + Duration::from_millis(ms);
         let tie = Some((sent, 5_000_000));
         // Nothing to compare with.
-        assert_eq!(granted(None, 6_000_000, later(4_000)), Woken::Look);
+        assert_eq!(granted(None, 6_000_000, later(4_000)), WakeUp::Look);
         // Set back.
-        assert_eq!(granted(tie, 4_999_999, later(4_000)), Woken::Look);
+        assert_eq!(granted(tie, 4_999_999, later(4_000)), WakeUp::Look);
         // Set forward: the grant would be yet to come.
-        assert_eq!(granted(tie, 9_000_000, later(3_000)), Woken::Look);
+        assert_eq!(granted(tie, 9_000_000, later(3_000)), WakeUp::Look);
         // Too long ago.
-        assert_eq!(granted(tie, 15_000_001, later(11_000)), Woken::Look);
+        assert_eq!(granted(tie, 15_000_001, later(11_000)), WakeUp::Look);
         assert_eq!(
             granted(tie, 15_000_000, later(11_000)),
-            Woken::Granted {
-                index: 2,
-                since: later(9_900)
+            WakeUp::Granted {
+                slot: 2,
+                until: later(9_900) + relied_on(TTL)
             }
         );
     }
