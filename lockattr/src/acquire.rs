@@ -8,14 +8,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::runtime::clock::Clock;
+use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::error::{Error, StoreError};
-use crate::acquisition::{LockKeys, LeaseOptions};
-use crate::runtime::jitter::jittered;
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::key::Keys;
 use crate::lease::Lease;
 use crate::limits;
+use crate::runtime::clock::Clock;
+use crate::runtime::jitter::jittered;
 
 pub(crate) mod around;
 mod asking;

@@ -29,8 +29,8 @@ mod state;
 pub(crate) use keys::LockKeys;
 use marks::Marks;
 pub(crate) use options::LeaseOptions;
-pub(crate) use state::{EndedBy, Event, Return, State};
 use state::SharedState;
+pub(crate) use state::{EndedBy, Event, Return, State};
 
 /// What callers of one client who want the same have in common: a hash of the locks, with a secret
 /// key. Two that had it in common by chance would wait for each other, and no more.
@@ -319,9 +319,9 @@ impl Acquisition {
         let Shortened { before, now } = shortened;
         if now < before {
             // Not where a confirmed ttl has come in between.
-            let _ = self
-                .deadline
-                .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
+            let _ =
+                self.deadline
+                    .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 
@@ -332,9 +332,7 @@ impl Acquisition {
 
     /// Whether another caller may go on with what its holder has given up.
     pub(crate) fn can_be_handed_over(&self) -> bool {
-        let left = self
-            .deadline()
-            .saturating_duration_since(self.clock.now());
+        let left = self.deadline().saturating_duration_since(self.clock.now());
         self.clock == Clock::Real
             && !self.is_unanswered()
             && self.keys.permits() == 1
@@ -376,7 +374,10 @@ impl Acquisition {
     /// For how long any of the locks is to stay closed yet.
     fn closed(&self) -> Duration {
         let aside = self.aside();
-        let until = aside.more.as_ref().and_then(|more| more.marks.closed_until());
+        let until = aside
+            .more
+            .as_ref()
+            .and_then(|more| more.marks.closed_until());
         drop(aside);
         until.map_or(Duration::ZERO, |until| {
             until.saturating_duration_since(self.clock.now())

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::runtime::clock::Clock;
-use crate::error::{Error, LossCause};
 use crate::acquisition::{
     Acquisition, Event, KeepersRelease, LeaseOptions, LockKeys, Return, State,
 };
+use crate::error::{Error, LossCause};
 use crate::keeper::{Keeper, ScheduleKey};
 use crate::limits;
+use crate::runtime::clock::Clock;
 use crate::store::{Found, Release, Token};
 
 /// A key that is held, until every handle of it is released or dropped.
@@ -225,7 +225,10 @@ impl Lease {
         self.check_process()?;
         self.check()?;
         let grant = &self.grant;
-        grant.keeper.extend(grant.key, &grant.acquisition, ttl).await
+        grant
+            .keeper
+            .extend(grant.key, &grant.acquisition, ttl)
+            .await
     }
 
     /// Gives the key back and waits until the store has confirmed it. Where other handles of the
@@ -444,9 +447,9 @@ impl Grant {
             return Ok(());
         }
         let _ = lease.happens(Event::Release);
-        let (owner, leave) = (lease.owner(), lease.leaves());
+        let (owner, left_behind) = (lease.owner(), lease.leaves());
         let claim = lease.claim(&owner, lease.ttl());
-        let release = Release::held(lease.slot(), &leave);
+        let release = Release::held(lease.slot(), &left_behind);
         let releasing = self.keeper.store.release(claim, release);
         let released = self.keeper.background.within(releasing).await;
         // Not before: what is on its way for too long the keeper gives back as well.

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::runtime::clock::Clock;
-use crate::error::StoreError;
 use crate::acquisition::{Acquisition, QueueId};
+use crate::error::StoreError;
+use crate::runtime::clock::Clock;
 
 mod front;
 mod place;

@@ -62,8 +62,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// answer for each lease, in their order: what is not known of one says nothing of another.
     ///
     /// `patience` is how long the answer may take.
-    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration)
-    -> Reply<'a, Vec<Renewed>>;
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>>;
 
     /// Ends the owner's hold of what it still holds of the claim, and leaves there what is to be left;
     /// where that is nothing, whoever has waited longest may be given the key in the same step. An
@@ -92,7 +91,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// owner's keys are given back once more then, and again and again within that time.
     ///
     /// A store that does not know leaves this as it is, and they are given back for a ttl.
-    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+    fn settled<'a>(
+        &'a self,
+        owner: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         let _ = owner;
         Box::pin(async { Duration::MAX })
     }

@@ -37,13 +37,13 @@ pub(super) fn take(
     keeper: &Arc<Keeper>,
     mut call: Call,
 ) -> impl Future<Output = Result<Lease, Error>> + Send {
+    let queue = keeper.queue_of(&call.keys);
     // Not an `async fn`, whose future would have room for the call twice.
     async move {
         let caller = Caller {
             keeper,
             _open: keeper.ask(),
         };
-        let queue = keeper.queue_of(&call.keys);
         let front = match keeper.enter(queue, caller.entrant(&call)) {
             Entry::Front(front) => front,
             Entry::Busy(busy) => return Err(caller.busy(&call, busy)),
@@ -346,13 +346,7 @@ impl<'a> Asked<'a> {
         answer
     }
 
-    fn into_lease(
-        mut self,
-        front: Front,
-        slot: usize,
-        until: Instant,
-        granted: Granted,
-    ) -> Lease {
+    fn into_lease(mut self, front: Front, slot: usize, until: Instant, granted: Granted) -> Lease {
         let at = until.checked_sub(relied_on(self.acquisition.ttl()));
         let at = at.unwrap_or(until);
         if let Some(acquisition) = Arc::get_mut(&mut self.acquisition) {

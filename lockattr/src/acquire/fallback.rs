@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
-use crate::error::Error;
 use crate::acquisition::{Acquisition, LockKeys};
+use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::lease::Lease;
 use crate::store::memory::{Memory, Refusal};
@@ -142,13 +142,11 @@ impl Context {
     }
 
     fn unguarded(&self) -> &Arc<Keeper> {
-        self.fallbacks
-            .none
-            .get_or_init(|| {
-                let keeper = &self.keeper;
-                let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
-                Keeper::start_unguarded(&keeper.background, Arc::new(Unguarded), counters, origin)
-            })
+        self.fallbacks.none.get_or_init(|| {
+            let keeper = &self.keeper;
+            let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
+            Keeper::start_unguarded(&keeper.background, Arc::new(Unguarded), counters, origin)
+        })
     }
 
     fn local(&self) -> &Local {
@@ -191,8 +189,7 @@ impl Context {
     /// not given to anybody else.
     fn beside_store(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
         let theirs = self.keeper.holding(keys.locks());
-        let left =
-            |lease: &Acquisition| lease.end().saturating_duration_since(lease.clock.now());
+        let left = |lease: &Acquisition| lease.end().saturating_duration_since(lease.clock.now());
         if matches!(asked, Asked::NotYet) {
             let held = theirs.iter().flat_map(|lease| {
                 let wanted = keys.locks().iter().enumerate();

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Call, Context};
-use crate::runtime::background::Elapsed;
-use crate::error::Error;
 use crate::acquisition::LeaseOptions;
+use crate::error::Error;
 use crate::lease::{Joint, Lease};
+use crate::runtime::background::Elapsed;
 
 /// What a call has of the calls around it.
 pub(super) enum Joined {
@@ -74,7 +74,11 @@ impl Context {
             return Err(Error::Done { key, since });
         }
         if missing.is_empty() {
-            return Ok(Some(Joined::All(first.joined(call.options, joints, places))));
+            return Ok(Some(Joined::All(first.joined(
+                call.options,
+                joints,
+                places,
+            ))));
         }
         call.keys = call.keys.only(|lock| missing.contains(lock));
         Ok(Some(Joined::Some(HeldAround { joints, places })))
@@ -82,7 +86,9 @@ impl Context {
 
     async fn place_under(&self, lease: &Lease, call: &Call) -> Result<OwnedMutexGuard<()>, Error> {
         let background = &self.keeper.background;
-        let place = call.clock.until(background, call.give_up, lease.place_under());
+        let place = call
+            .clock
+            .until(background, call.give_up, lease.place_under());
         place
             .await
             .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::asking::Caller;
 use super::{Call, Rare};
-use crate::error::StoreError;
 use crate::acquisition::{Acquisition, QueueId};
+use crate::error::StoreError;
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::queue::{Front, HEARS_WITHIN, Hurried, Place, Told};
 

@@ -117,7 +117,8 @@ impl State {
 
     fn code(self) -> u8 {
         let before_the_end = [Self::Idle, Self::Asking, Self::Queued, Self::Held];
-        let place = |found: Option<usize>| u8::try_from(found.unwrap_or_default()).unwrap_or_default();
+        let place =
+            |found: Option<usize>| u8::try_from(found.unwrap_or_default()).unwrap_or_default();
         match self {
             Self::Over(ending, returned) => {
                 let ending = place(ENDINGS.iter().position(|known| *known == ending));
@@ -280,7 +281,9 @@ mod tests {
         }
         for state in all() {
             for event in EVENTS {
-                let arrow = arrows.iter().find(|(from, on, _)| (*from, *on) == (state, event));
+                let arrow = arrows
+                    .iter()
+                    .find(|(from, on, _)| (*from, *on) == (state, event));
                 let expected = arrow.map(|(.., to)| *to);
                 assert_eq!(state.after(event), expected, "{state:?} on {event:?}");
                 let shared = SharedState::new(state);

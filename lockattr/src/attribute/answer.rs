@@ -11,11 +11,11 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
-use crate::error::Error;
 use super::policy::{
     OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
     OnUnavailableSkip,
 };
+use crate::error::Error;
 use crate::runtime::stderr;
 
 /// `on_busy = skip`.

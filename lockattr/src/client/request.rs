@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
-use crate::acquire::{Nesting, CallOptions};
+use crate::acquire::{CallOptions, Nesting};
 use crate::error::Error;
 use crate::key::Keys;
 use crate::lease::Lease;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::Keeper;
 use super::in_flight::{Kind, OnItsWay, wait_at_end_of_thread};
-use crate::error::StoreError;
 use crate::acquisition::{Acquisition, Event, Return, State};
+use crate::error::StoreError;
 use crate::runtime::jitter::jittered;
 use crate::runtime::on_behalf;
 use crate::store::{Found, Release};
@@ -185,8 +185,8 @@ impl Keeper {
         let mut retry = Retry::until(Instant::now() + left);
         let owner = lease.owner();
         loop {
-            let leave = lease.leaves();
-            let release = Release::held(lease.slot(), &leave).keeping_marks();
+            let left_behind = lease.leaves();
+            let release = Release::held(lease.slot(), &left_behind).keeping_marks();
             let claim = lease.claim(&owner, lease.ttl());
             let _ = lease.happens(Event::Release);
             let answer = self.store.release(claim, release).await;
@@ -238,7 +238,10 @@ impl Keeper {
         self.background
             .sleep_until(next.min(now + SHORTEST_RETRY))
             .await;
-        let _ = self.background.until(next, self.answers_again.notified()).await;
+        let _ = self
+            .background
+            .until(next, self.answers_again.notified())
+            .await;
         true
     }
 

@@ -134,8 +134,8 @@ impl Keeper {
     /// sending that: it may be blocked until the key has expired.
     async fn release_as_well(self: Arc<Self>, lease: Arc<Acquisition>) {
         lease.set_keepers_release(KeepersRelease::Asked);
-        let (owner, leave) = (lease.owner(), lease.leaves());
-        let release = Release::held(lease.slot(), &leave);
+        let (owner, left_behind) = (lease.owner(), lease.leaves());
+        let release = Release::held(lease.slot(), &left_behind);
         let claim = lease.claim(&owner, lease.ttl());
         if let Ok(found) = self.store.release(claim, release).await {
             lease.set_keepers_release(KeepersRelease::Found(found));
@@ -181,7 +181,9 @@ fn unanswered() -> Result<Renewal, StoreError> {
 /// Until when a lease may be relied on whose keys the store keeps for longer than that, since they are
 /// to stay closed.
 fn less(until: Instant, asked: Duration, ttl: Duration) -> Instant {
-    until.checked_sub(asked.saturating_sub(ttl)).unwrap_or(until)
+    until
+        .checked_sub(asked.saturating_sub(ttl))
+        .unwrap_or(until)
 }
 
 /// The right to renew one lease, given up also by a future that is dropped.
@@ -194,7 +196,9 @@ struct Claimed<'a> {
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
         // Where the deadline was shortened and nothing was confirmed, that is at once.
-        self.keeper.schedule.renewed(self.key, next_look(self.lease));
+        self.keeper
+            .schedule
+            .renewed(self.key, next_look(self.lease));
         if self.lease.clock == Clock::Tokio {
             self.lease.wake();
         }
@@ -208,8 +212,9 @@ pub(super) async fn watch(schedule: Arc<RenewalSchedule>, keeper: Weak<Keeper>) 
         let Some(keeper) = keeper.upgrade() else {
             return;
         };
-        let (late, due): (Batch, Batch) =
-            due.into_iter().partition(|(_, lease)| lease.is_given_back());
+        let (late, due): (Batch, Batch) = due
+            .into_iter()
+            .partition(|(_, lease)| lease.is_given_back());
         for (_, lease) in late {
             // What another caller may go on with, or is answered by now, needs none.
             if lease.is_on_its_way_back() {

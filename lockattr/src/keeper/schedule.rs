@@ -434,6 +434,7 @@ mod tests {
 
     use super::*;
     use crate::acquisition::QueueId;
+    use crate::store::relied_on_until;
 
     const TTL: Duration = Duration::from_secs(30);
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Busy, Granted, Held, Told, WaitQueues, tell_one};
-use crate::error::StoreError;
 use crate::acquisition::{Acquisition, QueueId};
+use crate::error::StoreError;
 
 /// One that asks the store for a queue; the next waiter does when this is dropped.
 #[derive(Debug)]

@@ -64,7 +64,11 @@ pub(super) type Chosen = (Option<(Teller, u64)>, Vec<Teller>);
 
 impl Waiters {
     /// With those that were there before several met: one that asks, or one that holds.
-    pub(super) fn of(permits: u32, asking: Option<Instant>, held: Option<Arc<Acquisition>>) -> Self {
+    pub(super) fn of(
+        permits: u32,
+        asking: Option<Instant>,
+        held: Option<Arc<Acquisition>>,
+    ) -> Self {
         let front = |expected| Asking {
             number: 0,
             expected,
@@ -260,7 +264,11 @@ impl Waiters {
     }
 
     /// The first who waits, if it can take this lease over, which others may not go on with.
-    pub(super) fn next_for_lease_of(&mut self, lease: &Arc<Acquisition>, hears_by: Instant) -> Chosen {
+    pub(super) fn next_for_lease_of(
+        &mut self,
+        lease: &Arc<Acquisition>,
+        hears_by: Instant,
+    ) -> Chosen {
         let place = self.held.iter().position(|held| Arc::ptr_eq(held, lease));
         let Some(place) = place.filter(|_| self.fronts.is_empty()) else {
             return (None, Vec::new());

@@ -18,7 +18,7 @@ use redis::Value;
 use super::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
 };
-use crate::engine::Engine;
+use crate::runtime::background::Background;
 
 mod acquire;
 mod check;
@@ -78,11 +78,11 @@ pub(crate) struct Settings {
 }
 
 impl Redis {
-    pub(crate) fn new(settings: &Settings, engine: &Engine) -> Self {
+    pub(crate) fn new(settings: &Settings, background: &Background) -> Self {
         let server = Arc::new(Server {
             target: settings.target.clone(),
             name: settings.name.clone(),
-            engine: engine.clone(),
+            background: background.clone(),
             connect_timeout: settings.connect_timeout,
         });
         let names = Names::new(&settings.prefix, &settings.id);
@@ -92,7 +92,7 @@ impl Redis {
         let subscriber = Subscriber::new(
             Arc::clone(&server),
             names.channel().to_owned(),
-            release::give_back_unclaimed(engine, &calls, &scripts.release, step_timeout),
+            release::give_back_unclaimed(background, &calls, &scripts.release, step_timeout),
         );
         Self {
             names,
@@ -147,7 +147,7 @@ impl Store for Redis {
         Box::pin(self.draw_token(lease))
     }
 
-    fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
         Box::new(self.subscriber.hear(&claim))
     }
 

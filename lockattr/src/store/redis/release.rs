@@ -16,8 +16,8 @@ use super::reply::found;
 use super::script::{Form, Lua};
 use super::subscriber::Unclaimed;
 use super::{Redis, millis};
-use crate::engine::Engine;
 use crate::error::StoreError;
+use crate::runtime::background::Background;
 use crate::store::{Claim, Found, Leave, Release};
 
 impl Redis {
@@ -113,16 +113,16 @@ impl Redis {
 
 /// Gives back what was granted to a claim that nobody waits for any more.
 pub(super) fn give_back_unclaimed(
-    engine: &Engine,
+    background: &Background,
     calls: &Link,
     release: &Arc<Lua>,
     bound: Duration,
 ) -> Box<dyn Fn(Unclaimed) + Send + Sync> {
-    let (engine, calls, release) = (engine.clone(), calls.clone(), Arc::clone(release));
+    let (background, calls, release) = (background.clone(), calls.clone(), Arc::clone(release));
     Box::new(move |unclaimed| {
         let (calls, release) = (calls.clone(), Arc::clone(&release));
-        let telling = engine.clone();
-        engine.spawn(async move {
+        let telling = background.clone();
+        background.spawn(async move {
             let Unclaimed {
                 lock,
                 queue,

@@ -3,7 +3,7 @@
 //! A release names the next owner inside the server and publishes it on the channel of that owner's
 //! client. One connection hears for every key that the client waits for; it is made when a caller
 //! waits for the first time, and kept. What is believed of it is in `message.rs`. Where all who wait are on one runtime it is driven there, as
-//! the connection over which they ask; on the engine otherwise, so that no runtime that is blocked
+//! the connection over which they ask; on the background otherwise, so that no runtime that is blocked
 //! keeps the news from another's callers.
 //!
 //! A lost message would be a lost wake-up, so the connection is known to be whole: while somebody
@@ -30,9 +30,9 @@ use super::link::Link;
 use super::message::{Message, What, ticket};
 use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
-use crate::jitter::jittered;
+use crate::runtime::jitter::jittered;
+use crate::runtime::waker;
 use crate::store::{Claim, WakeUp, WakeUps, relied_on};
-use crate::waker;
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or twice as long as it took to be made where that is longer.
@@ -117,7 +117,7 @@ enum Place {
     Open,
     /// On the runtime of all who wait.
     Away(Handle),
-    /// On the engine.
+    /// On the background.
     Home,
 }
 
@@ -206,12 +206,12 @@ impl Subscriber {
     /// Subscribes once, and hears nothing.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
-        let engine = &self.0.server.engine;
-        let checked = engine.spawn(async move {
+        let background = &self.0.server.background;
+        let checked = background.spawn(async move {
             let Shared {
                 server, channel, ..
             } = &*shared;
-            let home = server.engine.runtime();
+            let home = server.background.runtime();
             Subscription::on(home, server, channel, drop)
                 .await
                 .map(drop)
@@ -253,13 +253,13 @@ impl Subscriber {
         self.0.find_place(calls);
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
-            self.0.server.engine.spawn(task);
+            self.0.server.background.spawn(task);
         }
         if self.0.requests().channel != Channel::Heard {
             self.0.wanted.notify_one();
             let until = Instant::now() + left.min(FIRST_SUBSCRIPTION);
             // It is asked all the same.
-            let _ = self.0.server.engine.until(until, self.0.tried()).await;
+            let _ = self.0.server.background.until(until, self.0.tried()).await;
         }
         let mut requests = self.0.requests();
         if let Some(waiting) = requests.waiting.get_mut(&ticket) {
@@ -515,7 +515,7 @@ impl Shared {
         drop(before);
     }
 
-    /// The runtime other than the engine's that the connection is to be driven on.
+    /// The runtime other than the background's that the connection is to be driven on.
     fn away(&self) -> Option<Handle> {
         match &self.requests().place {
             Place::Away(runtime) => Some(runtime.clone()),
@@ -527,7 +527,7 @@ impl Shared {
         self: &Arc<Self>,
         away: Option<&Handle>,
     ) -> Result<Subscription, StoreError> {
-        let home = self.server.engine.runtime();
+        let home = self.server.background.runtime();
         let shared = Arc::downgrade(self);
         let hear = move |message: Msg| {
             if let Some(subscriber) = shared.upgrade() {
@@ -597,7 +597,7 @@ impl Shared {
     fn tell_unheard(&self, error: &StoreError) {
         if !self.told.swap(true, Ordering::Relaxed) {
             let (channel, error) = (self.channel.clone(), error.clone());
-            self.server.engine.tell(move || {
+            self.server.background.tell(move || {
                 tracing::warn!(
                     channel, error = %error,
                     "callers that wait for a lock cannot be woken, and look again every now and then"
@@ -613,7 +613,7 @@ fn silence(place: u64) -> Duration {
     SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places))
 }
 
-/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the engine.
+/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the background.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     let mut lost = false;
@@ -639,8 +639,9 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     patience: SILENCE.max(2 * begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
-                    let (engine, channel) = (&subscriber.server.engine, subscriber.channel.clone());
-                    engine.tell(move || {
+                    let (background, channel) =
+                        (&subscriber.server.background, subscriber.channel.clone());
+                    background.tell(move || {
                         tracing::info!(channel, "callers that wait for a lock are woken again");
                     });
                 }
@@ -678,7 +679,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
 /// A subscription, and how it is looked after.
 struct Kept {
     subscription: Subscription,
-    /// Whether another runtime than the engine's drives it.
+    /// Whether another runtime than the background's drives it.
     away: bool,
     /// How long a sign of life may take.
     patience: Duration,
