@@ -8,26 +8,26 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use crate::ambient;
-use crate::clock::Clock;
+use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::error::{Error, StoreError};
-use crate::hold::{Names, Terms};
-use crate::jitter::jittered;
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::key::Keys;
 use crate::lease::Lease;
 use crate::limits;
+use crate::runtime::clock::Clock;
+use crate::runtime::jitter::jittered;
 
+pub(crate) mod around;
 mod asking;
 mod fallback;
 mod joining;
-mod settings;
+mod options;
 mod waiting;
 
 use fallback::Fallbacks;
 use joining::Joined;
-pub use settings::Settings;
-use settings::WhenUnavailable;
+pub use options::CallOptions;
+use options::WhenUnavailable;
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ pub(crate) struct Context {
 /// One call, within bounds.
 #[derive(Clone, Debug)]
 struct Call {
-    names: Names,
-    terms: Terms,
+    keys: LockKeys,
+    options: LeaseOptions,
     /// Whether it waits at all.
     waits: bool,
     clock: Clock,
@@ -86,11 +86,11 @@ impl Context {
     pub(crate) async fn acquire(
         &self,
         keys: Result<Keys, Error>,
-        settings: &Settings,
+        options: &CallOptions,
         nesting: Nesting,
     ) -> Result<Lease, Error> {
-        let outcome = match keys.and_then(|keys| self.call(keys, settings)) {
-            Ok(call) => self.take(call, settings.when_unavailable, nesting).await,
+        let outcome = match keys.and_then(|keys| self.call(keys, options)) {
+            Ok(call) => self.take(call, options.when_unavailable, nesting).await,
             Err(error) => Err(error),
         };
         self.count(&outcome);
@@ -104,7 +104,7 @@ impl Context {
         }
         self.keeper.shut_down().await;
         self.fallbacks.shut_down().await;
-        self.keeper.engine.told().await;
+        self.keeper.background.told().await;
     }
 
     fn count(&self, outcome: &Result<Lease, Error>) {
@@ -118,32 +118,48 @@ impl Context {
     }
 
     /// The call, with everything in bounds, of a client that takes calls.
-    fn call(&self, keys: Keys, settings: &Settings) -> Result<Call, Error> {
-        let permits = settings.permits;
+    fn call(&self, keys: Keys, options: &CallOptions) -> Result<Call, Error> {
+        let permits = options.permits;
         let several = keys.are_several();
-        let names = Names::new(&self.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
-        let terms = settings.terms(self.ttl).and_then(|terms| {
-            limits::permits(permits)?;
-            limits::wait(settings.wait)?;
-            if permits > 1 && several {
-                return Err("permits are of one key, and there are several".to_owned());
-            }
-            self.keeper.check_process()?;
-            Ok(terms)
-        });
-        let terms = terms.map_err(|reason| Error::Invalid {
-            key: names.label().to_owned(),
+        let keys = LockKeys::new(&self.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
+        let lease_options = self.lease_options(options, several);
+        let lease_options = lease_options.map_err(|reason| Error::Invalid {
+            key: keys.label().to_owned(),
             reason,
         })?;
-        self.check_open(names.label())?;
+        self.check_open(keys.label())?;
         let clock = self.keeper.clock_of_caller();
         Ok(Call {
-            names,
-            terms,
-            waits: !settings.wait.is_zero(),
+            keys,
+            options: lease_options,
+            waits: !options.wait.is_zero(),
             clock,
-            give_up: clock.now() + settings.wait,
+            give_up: clock.now() + options.wait,
         })
+    }
+
+    fn lease_options(&self, call: &CallOptions, several: bool) -> Result<LeaseOptions, String> {
+        let options = call.lease_options(self.ttl)?;
+        limits::permits(call.permits)?;
+        limits::wait(call.wait)?;
+        if call.permits > 1 && several {
+            return Err("permits are of one key, and there are several".to_owned());
+        }
+        let store = self.keeper.store.limits();
+        if options.ttl < store.shortest_ttl {
+            return Err(format!(
+                "its store keeps no ttl below {:?}, and it asks for {:?}",
+                store.shortest_ttl, options.ttl
+            ));
+        }
+        if several && !store.several_locks {
+            return Err("its store takes one key at a time, and there are several".to_owned());
+        }
+        if call.permits > 1 && !store.permits {
+            return Err("its store lets a key have one holder at a time".to_owned());
+        }
+        self.keeper.check_process()?;
+        Ok(options)
     }
 
     async fn take(
@@ -173,7 +189,7 @@ impl Context {
         if self.disabled {
             return Vec::new();
         }
-        let mut around = ambient::all();
+        let mut around = around::all();
         around.retain(|lease| lease.is_of(&self.keeper) || self.fallbacks.has(lease));
         around
     }
@@ -187,7 +203,7 @@ impl Context {
         nesting: Nesting,
     ) -> Rare<'a, Lease> {
         Box::pin(async move {
-            let terms = call.terms;
+            let options = call.options;
             let joined = match nesting {
                 Nesting::Joins => self.join(around, &mut call).await,
                 Nesting::Asks => Ok(None),
@@ -196,7 +212,7 @@ impl Context {
                 Ok(Some(Joined::All(lease))) => Ok(lease),
                 Ok(Some(Joined::Some(held))) => {
                     let lease = self.take_missing(call, when_unavailable).await;
-                    lease.map(|lease| held.beside(lease, terms))
+                    lease.map(|lease| held.beside(lease, options))
                 }
                 Ok(None) => self.take_missing(call, when_unavailable).await,
                 Err(error) => Err(error),
@@ -251,7 +267,15 @@ impl Call {
     /// The ttl that the store is asked for: a key that is to stay closed for longer does so also
     /// where its holder dies.
     fn ttl(&self) -> Duration {
-        self.terms.ttl.max(self.terms.min_hold)
+        self.options.ttl.max(self.options.min_hold)
+    }
+
+    /// How its lease is held.
+    fn lease_options(&self) -> LeaseOptions {
+        LeaseOptions {
+            ttl: self.ttl(),
+            ..self.options
+        }
     }
 
     /// For how long it may wait yet.
@@ -261,7 +285,7 @@ impl Call {
 
     fn unavailable(&self, source: StoreError) -> Error {
         Error::Unavailable {
-            key: self.names.label().to_owned(),
+            key: self.keys.label().to_owned(),
             source,
         }
     }

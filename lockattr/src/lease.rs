@@ -9,12 +9,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::clock::Clock;
+use crate::acquisition::{
+    Acquisition, Event, KeepersRelease, LeaseOptions, LockKeys, Return, State,
+};
 use crate::error::{Error, LossCause};
-use crate::hold::{BEGUN, DONE, Hold, IN_DOUBT, KEPT, Names, Rescue, TRIED, Terms};
-use crate::keeper::{Keeper, PendingRelease, Slot};
+use crate::keeper::{Keeper, ScheduleKey};
 use crate::limits;
-use crate::store::{Found, Token};
+use crate::runtime::clock::Clock;
+use crate::store::{Found, Release, Token};
 
 /// A key that is held, until every handle of it is released or dropped.
 ///
@@ -38,16 +40,16 @@ pub struct Lease {
 
 /// What every handle of one grant has; the last of them gives the key back when it is gone.
 struct Grant {
-    hold: Arc<Hold>,
+    acquisition: Arc<Acquisition>,
     keeper: Arc<Keeper>,
-    slot: Slot,
+    key: ScheduleKey,
 }
 
 /// A locked call, under which one further call at a time may join its lease.
 struct Level {
     joining: Arc<Mutex<()>>,
     /// What the call asked for, having joined the leases of others.
-    terms: Terms,
+    options: LeaseOptions,
     /// The end of its `max_hold`.
     last: Option<Instant>,
     /// The locks that the call has named, where it has joined them.
@@ -58,7 +60,7 @@ struct Level {
 
 /// Locks of a lease that a call has named, and has joined.
 pub(crate) struct Joint {
-    hold: Arc<Hold>,
+    acquisition: Arc<Acquisition>,
     /// Which of the lease's locks.
     locks: Vec<usize>,
 }
@@ -66,7 +68,7 @@ pub(crate) struct Joint {
 impl Joint {
     /// Since when the work of one of them is done.
     pub(crate) fn done_since(&self) -> Option<SystemTime> {
-        self.hold.done_since(&self.locks)
+        self.acquisition.done_since(&self.locks)
     }
 }
 
@@ -75,10 +77,14 @@ impl Joint {
 type Place = Box<dyn Send + Sync>;
 
 impl Lease {
-    pub(crate) fn new(hold: Arc<Hold>, keeper: Arc<Keeper>) -> Self {
-        let slot = keeper.keep(&hold);
+    pub(crate) fn new(acquisition: Arc<Acquisition>, keeper: Arc<Keeper>) -> Self {
+        let key = keeper.keep(&acquisition);
         Self {
-            grant: Grant { hold, keeper, slot },
+            grant: Grant {
+                acquisition,
+                keeper,
+                key,
+            },
             level: None,
         }
     }
@@ -121,13 +127,13 @@ impl Lease {
     /// The key, without the client's prefix. Of several keys, all, joined by ` + `.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.hold().names.label()
+        self.acquisition().keys.label()
     }
 
     /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
     #[must_use]
     pub fn slot(&self) -> usize {
-        self.hold().index()
+        self.acquisition().slot()
     }
 
     /// The owner that is stored under the key: a random id of this acquisition, the host and the
@@ -135,17 +141,17 @@ impl Lease {
     /// knows it can release the lock, so it does not belong into a log.
     #[must_use]
     pub fn owner(&self) -> &str {
-        self.hold().owner_kept()
+        self.acquisition().owner_kept()
     }
 
     /// How long the lease may be relied on from now on, unless it is renewed; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let hold = self.hold();
-        if self.check_process().is_err() || hold.loss().is_some() {
+        let lease = self.acquisition();
+        if self.check_process().is_err() || lease.loss().is_some() {
             return Duration::ZERO;
         }
-        hold.end().saturating_duration_since(hold.clock.now())
+        lease.end().saturating_duration_since(lease.clock.now())
     }
 
     /// The fencing token of this grant: larger than that of every earlier grant of the key, also
@@ -162,23 +168,23 @@ impl Lease {
     /// store could not be asked; ask again then.
     pub async fn token(&self) -> Result<u64, Error> {
         self.check_process()?;
-        let shared = self.hold().shared();
+        let shared = self.acquisition().shared();
         let token = &shared.token;
         token.get_or_try_init(|| self.draw_token()).await.copied()
     }
 
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
-        let hold = self.hold();
-        let (keys, locks) = (hold.keys(), hold.names.locks());
-        let (keeper, owner) = (&self.grant.keeper, hold.owner());
-        let drawing = keeper.store.token(keys, locks, &owner);
-        match keeper.engine.within(drawing).await {
+        let lease = self.acquisition();
+        let (keeper, owner) = (&self.grant.keeper, lease.owner());
+        let claim = lease.claim(&owner, lease.ttl());
+        let drawing = keeper.store.token(claim.held(lease.slot()));
+        match keeper.background.within(drawing).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
-                hold.end_as(cause);
-                Err(hold.lost(hold.loss().unwrap_or(cause)))
+                lease.lose(cause);
+                Err(lease.lost(lease.loss().unwrap_or(cause)))
             }
             Err(source) => Err(Error::Unavailable {
                 key: self.key().to_owned(),
@@ -196,10 +202,10 @@ impl Lease {
             return forked;
         }
         loop {
-            if let Some(cause) = self.hold().loss() {
-                return self.hold().lost(cause);
+            if let Some(cause) = self.acquisition().loss() {
+                return self.acquisition().lost(cause);
             }
-            self.hold().ended().await;
+            self.acquisition().ended().await;
         }
     }
 
@@ -219,7 +225,10 @@ impl Lease {
         self.check_process()?;
         self.check()?;
         let grant = &self.grant;
-        grant.keeper.extend(grant.slot, &grant.hold, ttl).await
+        grant
+            .keeper
+            .extend(grant.key, &grant.acquisition, ttl)
+            .await
     }
 
     /// Gives the key back and waits until the store has confirmed it. Where other handles of the
@@ -243,28 +252,28 @@ impl Lease {
         self.check_process()?;
         self.check()?;
         // Handles are made from handles: where this is the only one, it stays so.
-        if self.hold().is_shared() {
+        if self.acquisition().is_shared() {
             return Ok(());
         }
         self.grant.release().await
     }
 
-    fn hold(&self) -> &Hold {
-        &self.grant.hold
+    fn acquisition(&self) -> &Acquisition {
+        &self.grant.acquisition
     }
 
     /// What this handle's own call asked for.
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn options(&self) -> LeaseOptions {
         let level = self.level.as_ref();
-        level.map_or_else(|| self.hold().terms(), |level| level.terms)
+        level.map_or_else(|| self.acquisition().options(), |level| level.options)
     }
 
-    pub(crate) fn names(&self) -> &Names {
-        &self.hold().names
+    pub(crate) fn keys(&self) -> &LockKeys {
+        &self.acquisition().keys
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.hold().clock
+        self.acquisition().clock
     }
 
     /// A process that was forked has a copy of the lease, which stays its parent's.
@@ -278,40 +287,40 @@ impl Lease {
 
     /// The loss of the lease, if it is known by now.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.hold().loss() {
-            Some(cause) => Err(self.hold().lost(cause)),
+        match self.acquisition().loss() {
+            Some(cause) => Err(self.acquisition().lost(cause)),
             None => Ok(()),
         }
     }
 
     /// A body is going to run under this lease: shutting down waits until it was stopped.
     pub(crate) fn guard(&self) {
-        self.hold().guarded.store(true, Ordering::Release);
+        self.acquisition().guarded.store(true, Ordering::Release);
     }
 
     /// The body has come to a success, which leaves a mark where its call has a `once`.
     pub(crate) fn succeed(&self) {
-        let Some(length) = self.terms().once else {
+        let Some(length) = self.options().once else {
             return;
         };
         match &self.level {
-            None => self.hold().mark_done(self.own_locks(), length),
+            None => self.acquisition().mark_done(self.own_locks(), length),
             Some(level) => {
-                for Joint { hold, locks } in &level.joints {
-                    hold.mark_done(locks.iter().copied(), length);
+                for Joint { acquisition, locks } in &level.joints {
+                    acquisition.mark_done(locks.iter().copied(), length);
                 }
             }
         }
     }
 
     fn own_locks(&self) -> Range<usize> {
-        0..self.names().locks().len()
+        0..self.keys().locks().len()
     }
 
     /// How the lease was lost, if it was; `waker` is woken when that changes.
     pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
-        self.hold().wake_at_end(ticket, waker);
-        self.hold().loss()
+        self.acquisition().wake_at_end(ticket, waker);
+        self.acquisition().loss()
     }
 
     /// When a call that has joined this lease has to end before the lease does.
@@ -325,96 +334,96 @@ impl Lease {
     }
 
     pub(crate) fn hand_in(&self, ticket: usize) {
-        self.hold().hand_in(ticket);
+        self.acquisition().hand_in(ticket);
     }
 
     pub(crate) fn error(&self, cause: LossCause) -> Error {
-        self.hold().lost(cause)
+        self.acquisition().lost(cause)
     }
 
     /// Until when a body may wind down after a loss that is noticed now: never past the moment up to
     /// which the store has promised the key.
     pub(crate) fn end_of_grace(&self) -> Instant {
-        let hold = self.hold();
-        (hold.clock.now() + self.terms().grace).min(hold.deadline())
+        let lease = self.acquisition();
+        (lease.clock.now() + self.options().grace).min(lease.deadline())
     }
 
     /// Waits for a moment in the lease's time.
     pub(crate) fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static {
-        let clock = self.hold().clock;
-        let engine = self.grant.keeper.engine.clone();
-        async move { clock.sleep_until(&engine, at).await }
+        let clock = self.acquisition().clock;
+        let background = self.grant.keeper.background.clone();
+        async move { clock.sleep_until(&background, at).await }
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.hold().clock.now()
+        self.acquisition().clock.now()
     }
 
     /// Whether the lease is this keeper's, and still runs.
     pub(crate) fn is_of(&self, keeper: &Arc<Keeper>) -> bool {
-        Arc::ptr_eq(&self.grant.keeper, keeper) && self.hold().loss().is_none()
+        Arc::ptr_eq(&self.grant.keeper, keeper) && self.acquisition().loss().is_none()
     }
 
     /// Whether it holds a lock, with as many permits.
     pub(crate) fn covers(&self, lock: &String, permits: u32) -> bool {
-        let names = &self.hold().names;
-        names.locks().contains(lock) && names.permits() == permits
+        let keys = self.keys();
+        keys.locks().contains(lock) && keys.permits() == permits
     }
 
     /// Whether both are handles of one grant.
     pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.grant.hold, &other.grant.hold)
+        Arc::ptr_eq(&self.grant.acquisition, &other.grant.acquisition)
     }
 
     /// An order of grants, for as long as they are held.
     pub(crate) fn grant_address(&self) -> usize {
-        Arc::as_ptr(&self.grant.hold).addr()
+        Arc::as_ptr(&self.grant.acquisition).addr()
     }
 
     /// Waits until no other call stands right under this one, and takes that place.
     pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
         let joining = match &self.level {
             Some(level) => Arc::clone(&level.joining),
-            None => Arc::clone(&self.hold().shared().joining),
+            None => Arc::clone(&self.acquisition().shared().joining),
         };
         joining.lock_owned()
     }
 
     /// What a call has joined that has named these of its locks.
     pub(crate) fn joint(&self, named: &[&String]) -> Joint {
-        let locks = self.names().locks().iter().enumerate();
+        let locks = self.keys().locks().iter().enumerate();
         let named = locks.filter(|(_, lock)| named.contains(lock));
         Joint {
             locks: named.map(|(index, _)| index).collect(),
-            hold: Arc::clone(&self.grant.hold),
+            acquisition: Arc::clone(&self.grant.acquisition),
         }
     }
 
     /// A handle for a call on terms of its own that has joined others, and has taken those places.
     pub(crate) fn joined(
         self,
-        terms: Terms,
+        options: LeaseOptions,
         mut joints: Vec<Joint>,
         places: Vec<OwnedMutexGuard<()>>,
     ) -> Self {
-        for Joint { hold, locks } in &joints {
-            hold.close_for(locks.iter().copied(), terms.min_hold);
+        for Joint { acquisition, locks } in &joints {
+            acquisition.close_for(locks.iter().copied(), options.min_hold);
         }
         if !joints
             .iter()
-            .any(|joint| Arc::ptr_eq(&joint.hold, &self.grant.hold))
+            .any(|joint| Arc::ptr_eq(&joint.acquisition, &self.grant.acquisition))
         {
             // It was taken for the rest of the call's keys.
             joints.push(Joint {
-                hold: Arc::clone(&self.grant.hold),
+                acquisition: Arc::clone(&self.grant.acquisition),
                 locks: self.own_locks().collect(),
             });
         }
         let places = places.into_iter().map(|place| Box::new(place) as Place);
         let level = Level {
             joining: Arc::default(),
-            terms,
-            last: terms.max_hold.map(|max| self.now() + max),
+            options,
+            last: options.max_hold.map(|max| self.now() + max),
             joints,
             _places: places.collect(),
         };
@@ -427,41 +436,40 @@ impl Lease {
 
 impl Grant {
     async fn release(&self) -> Result<(), Error> {
-        let hold = &self.hold;
-        hold.end_given_back();
-        // Counted as on its way back before it leaves the table: shutting down waits for both.
+        let lease = &self.acquisition;
+        lease.give_back();
+        // Counted as on its way back before it leaves the schedule: shutting down waits for both.
         let _on_its_way = self.keeper.releases();
-        if self.keeper.hand_over(hold) {
-            self.keeper.forget(self.slot);
-            hold.returned.store(DONE, Ordering::Release);
+        if self.keeper.hand_over(lease) {
+            self.keeper.forget(self.key);
+            let _ = lease.happens(Event::HandOn);
             self.keeper.counters.released.up();
             return Ok(());
         }
-        hold.returned.store(BEGUN, Ordering::Release);
-        let (owner, leave) = (hold.owner(), hold.leaves());
-        let releasing = self.keeper.store.release(hold.release(&owner, &leave));
-        let released = self.keeper.engine.within(releasing).await;
+        let _ = lease.happens(Event::Release);
+        let (owner, left_behind) = (lease.owner(), lease.leaves());
+        let claim = lease.claim(&owner, lease.ttl());
+        let release = Release::held(lease.slot(), &left_behind);
+        let releasing = self.keeper.store.release(claim, release);
+        let released = self.keeper.background.within(releasing).await;
         // Not before: what is on its way for too long the keeper gives back as well.
-        self.keeper.forget(self.slot);
-        self.keeper.left(hold);
+        self.keeper.forget(self.key);
+        self.keeper.left(lease);
         match released {
             Ok(found) => {
-                hold.returned.store(DONE, Ordering::Release);
-                // A request that is still on its way has to be looked for all the same.
-                if let Some(beside) = PendingRelease::beside(hold) {
-                    self.keeper.give_back(beside);
-                }
-                if found == Found::Ours || rescued(hold) {
+                let _ = lease.happens(Event::Answer);
+                self.keeper.release_unanswered(lease);
+                if found == Found::Ours || was_released_by_keeper(lease) {
                     self.keeper.counters.released.up();
                     return Ok(());
                 }
                 self.keeper.counters.lost.up();
-                Err(self.hold.lost(loss(found)))
+                Err(lease.lost(loss(found)))
             }
             Err(error) => {
-                self.keeper.tell_release_failed(hold, &error);
-                let returned = if error.is_in_doubt() { IN_DOUBT } else { TRIED };
-                hold.returned.store(returned, Ordering::Release);
+                let in_doubt = error.is_in_doubt();
+                self.keeper.tell_release_failed(lease, &error);
+                let _ = lease.happens(Event::Fail { in_doubt });
                 Ok(())
             }
         }
@@ -469,10 +477,10 @@ impl Grant {
 }
 
 /// Whether the keeper has been faster in giving the key back.
-fn rescued(hold: &Hold) -> bool {
+fn was_released_by_keeper(lease: &Acquisition) -> bool {
     matches!(
-        hold.rescue(),
-        Some(Rescue::Asked | Rescue::Found(Found::Ours))
+        lease.keepers_release(),
+        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
     )
 }
 
@@ -485,11 +493,11 @@ fn loss(found: Found) -> LossCause {
 
 impl Clone for Grant {
     fn clone(&self) -> Self {
-        self.hold.take_handle();
+        self.acquisition.take_handle();
         Self {
-            hold: Arc::clone(&self.hold),
+            acquisition: Arc::clone(&self.acquisition),
             keeper: Arc::clone(&self.keeper),
-            slot: self.slot,
+            key: self.key,
         }
     }
 }
@@ -497,23 +505,19 @@ impl Clone for Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         // In a process that was forked off it is a copy, and the lease its parent's.
-        if !self.hold.drop_handle() || self.keeper.check_process().is_err() {
+        if !self.acquisition.drop_handle() || self.keeper.check_process().is_err() {
             return;
         }
-        self.hold.end_given_back();
-        let returned = self.hold.returned.load(Ordering::Acquire);
-        if returned == DONE {
+        if matches!(
+            self.acquisition.state(),
+            State::Over(_, Return::Done | Return::HandedOn)
+        ) {
             return;
         }
-        if returned == KEPT && self.keeper.hand_over(&self.hold) {
-            self.keeper.counters.released.up();
-        } else {
-            let hold = Arc::clone(&self.hold);
-            self.keeper.give_back(PendingRelease::Lease(hold));
-        }
-        self.keeper.left(&self.hold);
-        // Only now: shutting down waits for what is in the table or on its way back.
-        self.keeper.forget(self.slot);
+        self.keeper.give_back(Arc::clone(&self.acquisition));
+        self.keeper.left(&self.acquisition);
+        // Only now: shutting down waits for what is in the schedule or on its way back.
+        self.keeper.forget(self.key);
     }
 }
 

@@ -54,36 +54,26 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
-mod ambient;
-mod answer;
+mod acquisition;
+mod attribute;
 mod client;
-mod client_argument;
-mod clock;
-mod engine;
 mod error;
-mod events;
-mod guarded;
-mod hold;
-mod jitter;
 mod keeper;
 mod key;
 mod lease;
 mod limits;
-mod on_behalf;
 mod owner;
-mod policy;
 mod queue;
+mod runtime;
 mod stats;
-mod stderr;
 pub mod store;
-mod waker;
 
-pub use ambient::current;
+pub use acquire::around::current;
+pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, LockRequest};
 pub use error::{Error, LossCause, StoreError};
 pub use key::{Key, KeyError};
 pub use lease::Lease;
-pub use policy::{Fail, Skip};
 pub use stats::Stats;
 pub use store::memory::Memory;
 
@@ -101,12 +91,13 @@ pub mod __private {
     pub use core;
     pub use std;
 
-    pub use crate::acquire::Settings as Options;
-    pub use crate::answer::{
+    pub use crate::acquire::CallOptions as Options;
+    pub use crate::attribute::answer::{
         End, answered, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
         down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
     };
-    pub use crate::client_argument::client;
-    pub use crate::guarded::{Ending, Entered, at_once, enter, leave};
+    pub use crate::attribute::client_argument::client;
+    pub use crate::attribute::within::{Ending, leave};
+    pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

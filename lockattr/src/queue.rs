@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::clock::Clock;
+use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
-use crate::hold::{Hold, LineId};
+use crate::runtime::clock::Clock;
 
 mod front;
 mod place;
@@ -39,7 +39,7 @@ pub(crate) struct WaitQueues {
     clock: Clock,
     process: u32,
     hears_within: Duration,
-    /// Queues whose keys other processes were lately found to hold.
+    /// Queues whose keys other processes were lately found to lease.
     contended: Box<[AtomicU32]>,
     hasher: RandomState,
     closed: AtomicBool,
@@ -50,32 +50,32 @@ pub(crate) struct WaitQueues {
 #[derive(Debug, Default)]
 struct Table {
     /// One asks the store, and will have done something by then.
-    asking: HashMap<LineId, Instant, AsItIs>,
+    asking: HashMap<QueueId, Instant, AsItIs>,
     /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
     held: HashSet<Held, AsItIs>,
     /// Several have met.
-    met: HashMap<LineId, Waiters, AsItIs>,
+    met: HashMap<QueueId, Waiters, AsItIs>,
 }
 
 /// A lease as the only thing of its queue.
 #[derive(Debug)]
-struct Held(Arc<Hold>);
+struct Held(Arc<Acquisition>);
 
-impl Borrow<LineId> for Held {
-    fn borrow(&self) -> &LineId {
-        &self.0.line
+impl Borrow<QueueId> for Held {
+    fn borrow(&self) -> &QueueId {
+        &self.0.queue
     }
 }
 
 impl Hash for Held {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.line.hash(state);
+        self.0.queue.hash(state);
     }
 }
 
 impl PartialEq for Held {
     fn eq(&self, other: &Self) -> bool {
-        self.0.line == other.0.line
+        self.0.queue == other.0.queue
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Told {
     /// It is a front.
     Front(Front),
     /// It is a front, and may go on with this lease.
-    Handed(Front, Arc<Hold>),
+    Handed(Front, Arc<Acquisition>),
     Busy(Busy),
     Unavailable(StoreError),
 }
@@ -179,17 +179,17 @@ impl WaitQueues {
     }
 
     /// The queue of those who want these locks, with so many holders at a time.
-    pub(crate) fn id_of(&self, locks: &[String], permits: u32) -> LineId {
+    pub(crate) fn id_of(&self, locks: &[String], permits: u32) -> QueueId {
         let mut hasher = self.hasher.build_hasher();
         for lock in locks {
             lock.hash(&mut hasher);
         }
         permits.hash(&mut hasher);
-        LineId::from(hasher.finish())
+        QueueId::from(hasher.finish())
     }
 
     /// Comes after those who came before.
-    pub(crate) fn enter(self: &Arc<Self>, id: LineId, entrant: Entrant) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, id: QueueId, entrant: Entrant) -> Entry {
         let Entrant {
             permits,
             waits,
@@ -202,12 +202,12 @@ impl WaitQueues {
             table.asking.insert(id, expected);
             return Entry::Front(self.front(id, permits, Some(0)));
         }
-        if let Some(Held(hold)) = table.held.get(&id)
-            && !hold.has_ended()
+        if let Some(Held(lease)) = table.held.get(&id)
+            && !lease.has_ended()
             && !waits
             && permits == 1
         {
-            return Entry::Busy(Busy::here(hold.end()));
+            return Entry::Busy(Busy::here(lease.end()));
         }
         let waiters = table.waiters(id, permits);
         waiters.pass_over_overdue(now);
@@ -229,22 +229,22 @@ impl WaitQueues {
     }
 
     /// A front that stands in no queue.
-    pub(crate) fn alone(self: &Arc<Self>, id: LineId, permits: u32) -> Front {
+    pub(crate) fn alone(self: &Arc<Self>, id: QueueId, permits: u32) -> Front {
         self.front(id, permits, None)
     }
 
-    fn front(self: &Arc<Self>, id: LineId, permits: u32, number: Option<u64>) -> Front {
+    fn front(self: &Arc<Self>, id: QueueId, permits: u32, number: Option<u64>) -> Front {
         Front::new(self, id, permits, number)
     }
 
-    /// Whether another process was lately found to hold the key, so that to ask for it as if it were
+    /// Whether another process was lately found to lease the key, so that to ask for it as if it were
     /// free would be in vain.
-    pub(crate) fn is_contended(&self, id: LineId) -> bool {
+    pub(crate) fn is_contended(&self, id: QueueId) -> bool {
         let (place, mark) = self.mark(id);
         place.load(Ordering::Relaxed) == mark
     }
 
-    pub(crate) fn set_contended(&self, id: LineId, contended: bool) {
+    pub(crate) fn set_contended(&self, id: QueueId, contended: bool) {
         let (place, mark) = self.mark(id);
         if contended {
             place.store(mark, Ordering::Relaxed);
@@ -253,27 +253,27 @@ impl WaitQueues {
         }
     }
 
-    fn mark(&self, id: LineId) -> (&AtomicU32, u32) {
+    fn mark(&self, id: QueueId) -> (&AtomicU32, u32) {
         let [place, a, b, c, d, ..] = u64::from(id).to_le_bytes();
         let mark = u32::from_le_bytes([a, b, c, d]) | 1;
         (&self.contended[usize::from(place)], mark)
     }
 
     /// Whether several have met in a queue; where not, nobody waits.
-    pub(crate) fn have_met(&self, id: LineId) -> bool {
+    pub(crate) fn have_met(&self, id: QueueId) -> bool {
         self.table().met.contains_key(&id)
     }
 
     /// Gives a lease that nobody holds any more to the next waiter. Where it was not, somebody else
     /// has to give it back.
-    pub(crate) fn hand_over(self: &Arc<Self>, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn hand_over(self: &Arc<Self>, lease: &Arc<Acquisition>) -> bool {
         let back = |waiters: &mut Waiters, number| {
             waiters.end_asking(number);
-            waiters.take_back(hold);
+            waiters.take_back(lease);
         };
         self.offer(
-            hold,
-            |waiters| waiters.next_for_lease_of(hold, self.hears_by()),
+            lease,
+            |waiters| waiters.next_for_lease_of(lease, self.hears_by()),
             back,
         )
     }
@@ -282,11 +282,11 @@ impl WaitQueues {
     /// of each that is not, the choice is undone.
     fn offer(
         self: &Arc<Self>,
-        hold: &Arc<Hold>,
+        lease: &Arc<Acquisition>,
         choose: impl Fn(&mut Waiters) -> waiters::Chosen,
         undo: impl Fn(&mut Waiters, u64),
     ) -> bool {
-        let id = hold.line;
+        let id = lease.queue;
         loop {
             let (chosen, gone) = {
                 let mut table = self.table();
@@ -302,8 +302,8 @@ impl WaitQueues {
             let Some((tell, number)) = chosen else {
                 return false;
             };
-            let front = self.front(id, hold.names.permits(), Some(number));
-            let Err(Told::Handed(front, _)) = tell.send(Told::Handed(front, Arc::clone(hold)))
+            let front = self.front(id, lease.keys.permits(), Some(number));
+            let Err(Told::Handed(front, _)) = tell.send(Told::Handed(front, Arc::clone(lease)))
             else {
                 return true;
             };
@@ -315,17 +315,17 @@ impl WaitQueues {
     }
 
     /// A lease is held no longer, and on its way back.
-    pub(crate) fn left(self: &Arc<Self>, hold: &Arc<Hold>) {
-        let id = hold.line;
+    pub(crate) fn left(self: &Arc<Self>, lease: &Arc<Acquisition>) {
+        let id = lease.queue;
         let (left, have_met) = {
             let mut table = self.table();
             if let Some(waiters) = table.met.get_mut(&id) {
-                (waiters.let_go(hold), true)
+                (waiters.let_go(lease), true)
             } else {
-                let is_it = |Held(held): &Held| Arc::ptr_eq(held, hold);
+                let is_it = |Held(held): &Held| Arc::ptr_eq(held, lease);
                 let is_alone = table.held.get(&id).is_some_and(is_it);
                 let alone = is_alone.then(|| table.held.take(&id)).flatten();
-                (alone.map(|Held(hold)| hold), false)
+                (alone.map(|Held(lease)| lease), false)
             }
         };
         // What hangs on it may come back here.
@@ -336,7 +336,7 @@ impl WaitQueues {
     }
 
     /// Tells the next waiters that they are fronts, if they can be.
-    pub(crate) fn turn(self: &Arc<Self>, id: LineId) {
+    pub(crate) fn turn(self: &Arc<Self>, id: QueueId) {
         let hears_by = self.hears_by();
         loop {
             let (chosen, gone) = {
@@ -373,7 +373,7 @@ impl WaitQueues {
     }
 
     /// The same where a front should have done something by now.
-    fn turn_overdue(self: &Arc<Self>, id: LineId, now: Instant) {
+    fn turn_overdue(self: &Arc<Self>, id: QueueId, now: Instant) {
         if let Some(waiters) = self.table().met.get_mut(&id) {
             waiters.pass_over_overdue(now);
         }
@@ -381,7 +381,7 @@ impl WaitQueues {
     }
 
     /// A front asks the store no more.
-    fn end_asking(&self, id: LineId, number: u64) {
+    fn end_asking(&self, id: QueueId, number: u64) {
         let mut table = self.table();
         if let Some(waiters) = table.met.get_mut(&id) {
             waiters.end_asking(number);
@@ -391,7 +391,7 @@ impl WaitQueues {
     }
 
     /// Whether this is a copy in a process that was forked off, with locks that a thread of the parent
-    /// may hold for ever.
+    /// may lease for ever.
     fn is_copy(&self) -> bool {
         self.process != std::process::id()
     }
@@ -427,7 +427,7 @@ impl WaitQueues {
     }
 
     /// Nothing may be woken or dropped while this is held: a waker may poll inline, and what is dropped
-    /// may hold the last handle of a task that comes back here.
+    /// may lease the last handle of a task that comes back here.
     fn table(&self) -> MutexGuard<'_, Table> {
         // A panic while it was held is a fault of this file; it is still usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -440,15 +440,15 @@ fn tell_one(tell: Teller, told: Told) {
 }
 
 impl Table {
-    fn exists(&self, id: LineId) -> bool {
+    fn exists(&self, id: QueueId) -> bool {
         self.held.contains(&id) || self.asking.contains_key(&id) || self.met.contains_key(&id)
     }
 
     /// A queue as one where several have met.
-    fn waiters(&mut self, id: LineId, permits: u32) -> &mut Waiters {
+    fn waiters(&mut self, id: QueueId, permits: u32) -> &mut Waiters {
         self.met.entry(id).or_insert_with(|| {
             let asking = self.asking.remove(&id);
-            let held = self.held.take(&id).map(|Held(hold)| hold);
+            let held = self.held.take(&id).map(|Held(lease)| lease);
             Waiters::of(permits, asking, held)
         })
     }

@@ -64,8 +64,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// answer for each lease, in their order: what is not known of one says nothing of another.
     ///
     /// `patience` is how long the answer may take.
-    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration)
-    -> Reply<'a, Vec<Renewed>>;
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>>;
 
     /// Ends the owner's hold of what it still holds of the claim, and leaves there what is to be left;
     /// where that is nothing, whoever has waited longest may be given the key in the same step. An
@@ -80,11 +79,11 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token>;
 
     /// Wake-ups of a claim that waits. To be had before it is asked for, so that none is missed, and
-    /// dropped once nobody waits.
+    /// dropped once nobody waits. What it needs of the claim it keeps for itself.
     ///
     /// A store that has none leaves this as it is: those who wait then ask again after pauses that grow
     /// to half a second.
-    fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
         let _ = claim;
         Box::new(NoWakeUps)
     }
@@ -94,7 +93,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// owner's keys are given back once more then, and again and again within that time.
     ///
     /// A store that does not know leaves this as it is, and they are given back for a ttl.
-    fn settled<'a>(&'a self, owner: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+    fn settled<'a>(
+        &'a self,
+        owner: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         let _ = owner;
         Box::pin(async { Duration::MAX })
     }
@@ -470,7 +472,7 @@ macro_rules! forward {
                 (**self).token(lease)
             }
 
-            fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+            fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
                 (**self).wakeups(claim)
             }
 

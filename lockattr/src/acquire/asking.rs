@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::waiting::Turn;
 use super::{Call, FIRST_PAUSE, Rare, growing};
+use crate::acquisition::{Acquisition, Event, Grant, QueueId};
 use crate::error::{Error, StoreError};
-use crate::hold::{Grant, Hold, Terms, relied_on};
-use crate::jitter::between;
-use crate::keeper::{Keeper, OnItsWay, PendingRelease, Requested, SHUT_DOWN};
+use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
 use crate::lease::Lease;
-use crate::owner::{self, Id};
+use crate::owner;
 use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN};
-use crate::store::{Acquired, Ear, Request, Try, Woken};
+use crate::runtime::jitter::between;
+use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -35,47 +35,38 @@ const LONGEST_LOOK: Duration = Duration::from_secs(100);
 /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
 pub(super) fn take(
     keeper: &Arc<Keeper>,
-    call: Call,
+    mut call: Call,
 ) -> impl Future<Output = Result<Lease, Error>> + Send {
-    // Here, so that the future has but one copy of it.
-    let mut asked = Asked::new(keeper, call);
+    let queue = keeper.queue_of(&call.keys);
+    // Not an `async fn`, whose future would have room for the call twice.
     async move {
         let caller = Caller {
             keeper,
             _open: keeper.ask(),
         };
-        let id = keeper.line_of(&asked.call.names);
-        let front = match keeper.enter(id, asked.entrant()) {
+        let front = match keeper.enter(queue, caller.entrant(&call)) {
             Entry::Front(front) => front,
-            Entry::Busy(busy) => return Err(caller.busy(&asked.call, busy)),
-            Entry::Behind(place) => match caller.wait_for_turn(&asked.call, id, place).await? {
+            Entry::Busy(busy) => return Err(caller.busy(&call, busy)),
+            Entry::Behind(place) => match caller.wait_for_turn(&call, queue, place).await? {
                 Turn::Front(front) => {
-                    front.expect(asked.answered_by());
+                    front.expect(caller.answered_by(&call));
                     front
                 }
-                Turn::Handed(front, from) => {
-                    return Ok(caller.go_on(&mut asked, front, &from));
-                }
+                Turn::Handed(front, from) => return Ok(caller.go_on(&mut call, front, &from)),
             },
         };
-        asked.id = keeper.origin().new_id();
-        asked.owner = keeper.origin().owner(asked.id);
-        let waiter = asked.call.waits.then(|| asked.owner.clone());
-        // Before it is asked, so that no wake-up is missed.
-        let ear = waiter.as_ref().map(|owner| keeper.store.ear(owner));
-        let try_ = if keeper.queue.is_contended(id) {
-            Try::Again
-        } else {
-            Try::First
-        };
-        let answer = asked.once(try_).await;
-        if let Ok(Acquired::Granted { index, sent, .. }) = answer
-            && asked.call.clock.now() < sent + relied_on(asked.call.ttl())
+        let mut asked = Asked::new(keeper, &mut call, queue);
+        // Before it is asked, so that none is missed.
+        let wakeups = asked.waits.then(|| keeper.store.wakeups(asked.claim()));
+        let again = keeper.queues.is_contended(queue);
+        let answer = asked.once(again).await;
+        if let Ok(Acquired::Granted { slot, until, .. }) = answer
+            && asked.now() < until
         {
-            keeper.queue.set_contended(id, false);
-            return Ok(asked.into_lease(front, index, sent, Granted::Alone));
+            keeper.queues.set_contended(queue, false);
+            return Ok(asked.into_lease(front, slot, until, Granted::Alone));
         }
-        caller.ask_on(asked, front, answer, ear).await
+        caller.ask_on(asked, front, answer, wakeups).await
     }
 }
 
@@ -87,25 +78,39 @@ pub(super) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Goes on with the lease of the caller before, on terms of its own.
-    fn go_on(&self, asked: &mut Asked<'_>, front: Front, from: &Hold) -> Lease {
-        let call = &mut asked.call;
-        let hold = self.keeper.hold(Grant {
-            index: from.index(),
-            id: from.id(),
-            clock: call.clock,
-            granted: call.clock.now(),
-            sent: from.started(),
-            terms: Terms {
-                ttl: call.ttl(),
-                ..call.terms
-            },
-            in_doubt: false,
-            names: mem::take(&mut call.names),
-            line: front.queue(),
+    fn entrant(&self, call: &Call) -> Entrant {
+        // A lease that is handed over runs out sooner than a new one, unless it is renewed; `min_hold`
+        // needs all of it at once.
+        let options = &call.options;
+        let takes = call.keys.permits() == 1 && options.renew && options.min_hold.is_zero();
+        Entrant {
+            permits: call.keys.permits(),
+            waits: call.waits,
+            takes: takes.then(|| call.ttl()),
+            now: call.clock.now(),
+            expected: self.answered_by(call),
+        }
+    }
+
+    /// By when a request that is made now is answered, or has failed.
+    fn answered_by(&self, call: &Call) -> Instant {
+        call.clock.now() + self.keeper.patience + HEARS_WITHIN
+    }
+
+    /// Goes on with the lease of the caller before, with options of its own.
+    fn go_on(&self, call: &mut Call, front: Front, from: &Acquisition) -> Lease {
+        let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
+        let queue = front.queue();
+        let keeper = self.keeper;
+        let mut acquisition = keeper.acquisition_after(from, keys, queue, call.clock, options);
+        acquisition.grant(Grant {
+            slot: from.slot(),
+            at: call.clock.now(),
+            until: from.deadline(),
         });
-        front.granted(&hold, Granted::Handed);
-        Lease::new(hold, Arc::clone(self.keeper))
+        let acquisition = Arc::new(acquisition);
+        front.granted(&acquisition, Granted::Handed);
+        Lease::new(acquisition, Arc::clone(keeper))
     }
 
     /// Goes on after a first answer that was no lease.
@@ -114,38 +119,38 @@ impl Caller<'_> {
         mut asked: Asked<'a>,
         front: Front,
         mut answer: Result<Acquired, StoreError>,
-        mut ear: Option<Box<dyn Ear + 'a>>,
+        mut wakeups: Option<Box<dyn WakeUps + 'a>>,
     ) -> Rare<'a, Lease> {
         Box::pin(async move {
-            let queue = &self.keeper.queue;
-            let id = front.queue();
-            let (clock, give_up) = (asked.call.clock, asked.call.give_up);
-            let ttl = asked.call.ttl();
+            let queues = &self.keeper.queues;
+            let queue = front.queue();
+            let give_up = asked.give_up;
+            let ttl = asked.acquisition.ttl();
             let mut pause = FIRST_PAUSE;
             let mut granted_after = Granted::Alone;
             loop {
-                let now = clock.now();
+                let now = asked.now();
                 let next = match answer {
-                    Ok(Acquired::Granted { index, sent, .. }) => {
-                        if now < sent + relied_on(ttl) {
-                            queue.set_contended(id, granted_after == Granted::AmongOthers);
-                            return Ok(asked.into_lease(front, index, sent, granted_after));
+                    Ok(Acquired::Granted { slot, until, .. }) => {
+                        if now < until {
+                            queues.set_contended(queue, granted_after == Granted::AmongOthers);
+                            return Ok(asked.into_lease(front, slot, until, granted_after));
                         }
                         if now >= give_up {
-                            return Err(asked.call.unavailable(StoreError::late()));
+                            return Err(asked.unavailable(StoreError::late()));
                         }
                         // The store recognises the owner and starts the ttl anew.
                         now
                     }
                     Ok(Acquired::Busy {
-                        index,
+                        lock,
                         owner,
                         remaining,
                         place,
                         ..
                     }) => {
                         granted_after = Granted::AmongOthers;
-                        queue.set_contended(id, true);
+                        queues.set_contended(queue, true);
                         let holder = owner::shown(&owner);
                         front.busy(&Busy {
                             holder: Some(holder.clone()),
@@ -153,7 +158,7 @@ impl Caller<'_> {
                         });
                         if now >= give_up {
                             return Err(Error::Busy {
-                                key: asked.key(index),
+                                key: asked.key(lock),
                                 holder,
                                 remaining,
                             });
@@ -161,36 +166,36 @@ impl Caller<'_> {
                         let look = next_look(now, place, remaining, &mut pause);
                         look.min(give_up)
                     }
-                    Ok(Acquired::Done { index, since, .. }) => {
+                    Ok(Acquired::Done { lock, since, .. }) => {
                         return Err(Error::Done {
-                            key: asked.key(index),
+                            key: asked.key(lock),
                             since,
                         });
                     }
-                    Ok(Acquired::Foreign { index, found }) => {
+                    Ok(Acquired::Foreign { lock, found }) => {
                         return Err(Error::Foreign {
-                            key: asked.key(index),
+                            key: asked.key(lock),
                             found,
                         });
                     }
                     Err(source) => {
                         front.unavailable(&source);
-                        return Err(asked.call.unavailable(source));
+                        return Err(asked.unavailable(source));
                     }
                 };
                 front.expect(next + HEARS_WITHIN);
-                let granted = self.wait_until(&asked.call, next, ear.as_deref_mut()).await;
+                let granted = self.wait_until(&asked, next, wakeups.as_deref_mut()).await;
                 if self.keeper.is_closed() {
-                    return Err(asked.call.unavailable(StoreError::refused(SHUT_DOWN)));
+                    return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
                 }
-                if let Some((index, since)) = granted
+                if let Some((slot, until)) = granted
                     // What has run out by half is asked for anew.
-                    && clock.now() < since + relied_on(ttl) / 2
+                    && asked.now() + relied_on(ttl) / 2 < until
                 {
-                    return Ok(asked.into_lease(front, index, since, granted_after));
+                    return Ok(asked.into_lease(front, slot, until, granted_after));
                 }
                 front.expect(asked.answered_by());
-                answer = asked.once(Try::Again).await;
+                answer = asked.once(true).await;
             }
         })
     }
@@ -199,18 +204,19 @@ impl Caller<'_> {
     /// down. The answer is a grant, if that was the wake-up.
     async fn wait_until(
         &self,
-        call: &Call,
+        asked: &Asked<'_>,
         mut next: Instant,
-        mut ear: Option<&mut (dyn Ear + '_)>,
+        mut wakeups: Option<&mut (dyn WakeUps + '_)>,
     ) -> Option<(usize, Instant)> {
-        let mut closed = pin!(self.keeper.queue.closed());
+        let (keeper, clock) = (self.keeper, asked.acquisition.clock);
+        let mut closed = pin!(keeper.queues.closed());
         loop {
-            let mut over = pin!(call.clock.sleep_until(&self.keeper.engine, next));
+            let mut over = pin!(clock.sleep_until(&keeper.background, next));
             let woken = poll_fn(|cx| {
-                if let Some(ear) = &mut ear
-                    && let Poll::Ready(woken) = ear.poll_news(cx)
+                if let Some(wakeups) = &mut wakeups
+                    && let Poll::Ready(wakeup) = wakeups.poll_next(cx)
                 {
-                    return Poll::Ready(Some(woken));
+                    return Poll::Ready(Some(wakeup));
                 }
                 if closed.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(None);
@@ -218,20 +224,20 @@ impl Caller<'_> {
                 over.as_mut().poll(cx).map(|()| None)
             });
             match woken.await {
-                Some(Woken::Granted { index, since }) => return Some((index, since)),
-                Some(Woken::First { remaining }) => {
+                Some(WakeUp::Granted { slot, until }) => return Some((slot, until)),
+                Some(WakeUp::First { remaining }) => {
                     let mut pause = FIRST_PAUSE;
-                    let look = next_look(call.clock.now(), Some(0), remaining, &mut pause);
+                    let look = next_look(clock.now(), Some(0), remaining, &mut pause);
                     next = next.min(look);
                 }
-                Some(Woken::Look) | None => return None,
+                Some(WakeUp::Look) | None => return None,
             }
         }
     }
 
     pub(super) fn busy(&self, call: &Call, busy: Busy) -> Error {
         Error::Busy {
-            key: call.names.label().to_owned(),
+            key: call.keys.label().to_owned(),
             holder: busy.holder.unwrap_or_else(|| self.keeper.origin().shown()),
             remaining: busy.until.saturating_duration_since(call.clock.now()),
         }
@@ -259,147 +265,121 @@ fn next_look(
 /// got.
 struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
-    call: Call,
-    id: Id,
-    /// Empty before the store is asked.
+    /// Nobody else has it before it is a lease.
+    acquisition: Arc<Acquisition>,
     owner: String,
-    stage: Stage,
-    /// Whether it may stand in the store's queue.
-    may_queue: bool,
-    /// Whether a request was never answered, and may yet be carried out.
-    unanswered: bool,
-}
-
-/// What has come of its last request.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It has none, or it got nothing.
-    Nothing,
-    InFlight,
-    Granted,
+    waits: bool,
+    /// When it waits no longer.
+    give_up: Instant,
+    /// Whether its last request was not answered yet.
+    in_flight: bool,
+    is_lease: bool,
 }
 
 impl<'a> Asked<'a> {
-    fn new(keeper: &'a Arc<Keeper>, call: Call) -> Self {
+    fn new(keeper: &'a Arc<Keeper>, call: &mut Call, queue: QueueId) -> Self {
+        let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
+        let acquisition = keeper.acquisition(keys, queue, call.clock, options);
         Self {
             keeper,
-            call,
-            id: Id::default(),
-            owner: String::new(),
-            stage: Stage::Nothing,
-            may_queue: false,
-            unanswered: false,
-        }
-    }
-
-    fn entrant(&self) -> Entrant {
-        let call = &self.call;
-        // A lease that is handed over runs out sooner than a new one, unless it is renewed; `min_hold`
-        // needs all of it at once.
-        let terms = &call.terms;
-        let takes = call.names.permits() == 1 && terms.renew && terms.min_hold.is_zero();
-        let now = call.clock.now();
-        Entrant {
-            permits: call.names.permits(),
+            owner: acquisition.owner(),
+            acquisition: Arc::new(acquisition),
             waits: call.waits,
-            takes: takes.then(|| call.ttl()),
-            now,
-            expected: now + self.keeper.patience + HEARS_WITHIN,
+            give_up: call.give_up,
+            in_flight: false,
+            is_lease: false,
         }
     }
 
-    /// By when a request that is made now is answered, or has failed.
-    fn answered_by(&self) -> Instant {
-        self.call.clock.now() + self.keeper.patience + HEARS_WITHIN
+    fn claim(&self) -> Claim<'_> {
+        self.acquisition.claim(&self.owner, self.acquisition.ttl())
     }
 
-    async fn once(&mut self, try_: Try) -> Result<Acquired, StoreError> {
-        let left = if self.call.waits {
-            self.call.left()
+    fn now(&self) -> Instant {
+        self.acquisition.clock.now()
+    }
+
+    fn answered_by(&self) -> Instant {
+        self.now() + self.keeper.patience + HEARS_WITHIN
+    }
+
+    async fn once(&mut self, again: bool) -> Result<Acquired, StoreError> {
+        let left = if self.waits {
+            self.give_up.saturating_duration_since(self.now())
         } else {
             Duration::ZERO
         };
         let waits = !left.is_zero();
-        self.stage = Stage::InFlight;
-        self.may_queue |= waits;
-        let (names, want) = self.call.names.wanted();
-        let request = Request {
-            names,
-            want,
-            owner: &self.owner,
-            ttl: self.call.ttl(),
-            try_,
-            wait: left,
+        let _ = self.acquisition.happens(Event::Ask);
+        if waits {
+            self.acquisition.set_may_queue(true);
+        }
+        self.in_flight = true;
+        let attempt = if again {
+            Attempt::again(left)
+        } else {
+            Attempt::first(left)
         };
-        let answer = self
-            .keeper
-            .engine
-            .within(self.keeper.store.acquire(request))
-            .await;
+        let asking = self.keeper.store.acquire(self.claim(), attempt);
+        let answer = self.keeper.background.within(asking).await;
+        self.in_flight = false;
+        let acquisition = &self.acquisition;
         if answer.is_ok() {
             self.keeper.tell_answered(true);
         }
-        self.stage = match &answer {
-            Ok(Acquired::Granted { .. }) => Stage::Granted,
-            _ => Stage::Nothing,
-        };
-        self.unanswered |= match &answer {
-            Ok(
-                Acquired::Granted { in_doubt, .. }
-                | Acquired::Busy { in_doubt, .. }
-                | Acquired::Done { in_doubt, .. },
-            ) => *in_doubt,
-            Ok(Acquired::Foreign { .. }) => false,
+        let in_doubt = match &answer {
+            Ok(acquired) => acquired.is_in_doubt(),
             Err(error) => error.is_in_doubt(),
         };
+        if in_doubt {
+            acquisition.set_unanswered();
+        }
         // A refusal changes nothing of a place that it had before.
         if let Ok(answer) = &answer {
-            self.may_queue = waits && matches!(answer, Acquired::Busy { .. });
+            acquisition.set_may_queue(waits && matches!(answer, Acquired::Busy { .. }));
+        }
+        // What was granted may still come too late to be a lease.
+        if !matches!(answer, Ok(Acquired::Granted { .. })) {
+            let queued = acquisition.may_queue();
+            let _ = acquisition.happens(Event::Refuse { queued });
         }
         answer
     }
 
-    fn into_lease(mut self, front: Front, index: usize, sent: Instant, granted: Granted) -> Lease {
-        let ttl = self.call.ttl();
-        let grant = Grant {
-            names: mem::take(&mut self.call.names),
-            line: front.queue(),
-            index,
-            id: self.id,
-            clock: self.call.clock,
-            granted: sent,
-            sent,
-            terms: Terms {
-                ttl,
-                ..self.call.terms
-            },
-            in_doubt: self.unanswered,
-        };
+    fn into_lease(mut self, front: Front, slot: usize, until: Instant, granted: Granted) -> Lease {
+        let at = until.checked_sub(relied_on(self.acquisition.ttl()));
+        let at = at.unwrap_or(until);
+        if let Some(acquisition) = Arc::get_mut(&mut self.acquisition) {
+            acquisition.grant(Grant { slot, at, until });
+        }
         // From here on the lease answers for the keys.
-        (self.stage, self.may_queue, self.unanswered) = (Stage::Nothing, false, false);
-        let hold = self.keeper.hold(grant);
-        front.granted(&hold, granted);
-        Lease::new(hold, Arc::clone(self.keeper))
+        self.is_lease = true;
+        let acquisition = Arc::clone(&self.acquisition);
+        front.granted(&acquisition, granted);
+        Lease::new(acquisition, Arc::clone(self.keeper))
     }
 
     /// The key that an answer speaks of, as the user knows it.
-    fn key(&self, index: usize) -> String {
-        self.call.names.key(index)
+    fn key(&self, lock: usize) -> String {
+        self.acquisition.keys.key(lock)
+    }
+
+    fn unavailable(&self, source: StoreError) -> Error {
+        Error::Unavailable {
+            key: self.acquisition.keys.label().to_owned(),
+            source,
+        }
     }
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if self.stage == Stage::Nothing && !self.may_queue && !self.unanswered {
+        if self.is_lease {
             return;
         }
-        let ttl = self.call.ttl();
-        self.keeper.give_back(PendingRelease::Request(Requested {
-            names: mem::take(&mut self.call.names),
-            owner: mem::take(&mut self.owner),
-            ttl,
-            may_queue: self.may_queue,
-            unanswered: self.unanswered || self.stage == Stage::InFlight,
-        }));
+        if self.in_flight {
+            self.acquisition.set_unanswered();
+        }
+        self.keeper.give_back(Arc::clone(&self.acquisition));
     }
 }

@@ -8,13 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
+use crate::acquisition::{Acquisition, LockKeys};
 use crate::error::Error;
-use crate::hold::{Hold, Names};
 use crate::keeper::Keeper;
 use crate::lease::Lease;
-use crate::store::Store;
 use crate::store::memory::{Memory, Refusal};
-use crate::store::nowhere::Nowhere;
+use crate::store::unguarded::Unguarded;
 
 /// Made when they are first needed.
 #[derive(Default)]
@@ -90,14 +89,14 @@ impl Context {
     ) -> Rare<'a, Lease> {
         Box::pin(async move {
             let call = Call {
-                names: lease.names().clone(),
-                terms: lease.terms(),
+                keys: lease.keys().clone(),
+                options: lease.options(),
                 waits,
                 clock: lease.clock(),
                 give_up,
             };
             if self
-                .beside_local(local, &call.names, Asked::Granted)
+                .beside_local(local, &call.keys, Asked::Granted)
                 .is_none()
             {
                 return Ok(lease);
@@ -109,8 +108,8 @@ impl Context {
     }
 
     fn take_beside_local<'a>(&'a self, local: &'a Local, call: Call) -> Rare<'a, Lease> {
-        Box::pin(take_beside(&self.keeper, call, |names, asked| {
-            self.beside_local(local, names, asked)
+        Box::pin(take_beside(&self.keeper, call, |keys, asked| {
+            self.beside_local(local, keys, asked)
         }))
     }
 
@@ -130,8 +129,8 @@ impl Context {
                     let left = call.left();
                     call.clock = local.keeper.clock_of_caller();
                     call.give_up = call.clock.now() + left;
-                    take_beside(&local.keeper, call, |names, asked| {
-                        self.beside_store(local, names, asked)
+                    take_beside(&local.keeper, call, |keys, asked| {
+                        self.beside_store(local, keys, asked)
                     })
                     .await?
                 }
@@ -143,85 +142,86 @@ impl Context {
     }
 
     fn unguarded(&self) -> &Arc<Keeper> {
-        self.fallbacks
-            .none
-            .get_or_init(|| self.stand_in(Arc::new(Nowhere)))
+        self.fallbacks.none.get_or_init(|| {
+            let keeper = &self.keeper;
+            let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
+            Keeper::start_unguarded(&keeper.background, Arc::new(Unguarded), counters, origin)
+        })
     }
 
     fn local(&self) -> &Local {
         self.fallbacks.local.get_or_init(|| {
             // A token of this process alone would be smaller than the store's last.
             let memory = Memory::without_tokens();
+            let store = Arc::new(memory.clone());
+            let keeper = &self.keeper;
+            let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
             Local {
-                keeper: self.stand_in(Arc::new(memory.clone())),
+                keeper: Keeper::start(&keeper.background, store, counters, origin),
                 memory,
             }
         })
     }
 
-    /// A keeper on the client's thread, with the client's counters, for a store that answers at once.
-    fn stand_in(&self, store: Arc<dyn Store>) -> Arc<Keeper> {
-        let keeper = &self.keeper;
-        let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
-        Keeper::start(&keeper.engine, store, counters, origin, Duration::ZERO)
-    }
-
     /// What local leases, and what they have left under their keys, say to a lease of the store's.
-    fn beside_local(&self, local: &Local, names: &Names, asked: Asked) -> Option<Conflict> {
-        let refusals = local.memory.refusals(names.wanted().0);
+    fn beside_local(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
+        let refusals = local.memory.refusals(keys.locks(), keys.permits());
         let done = |refusal: &Refusal| match refusal {
             Refusal::Done(since) => Some(*since),
             Refusal::Held(_) => None,
         };
         if let Some(since) = refusals.iter().find_map(done) {
-            let key = names.label().to_owned();
+            let key = keys.label().to_owned();
             return Some(Conflict {
                 error: Error::Done { key, since },
                 passes: false,
             });
         }
-        let ours = self.keeper.holding(names.locks()).len();
+        let ours = self.keeper.holding(keys.locks()).len();
         let remaining = refusals.iter().filter_map(|refusal| match refusal {
             Refusal::Held(remaining) => Some(*remaining),
             Refusal::Done(_) => None,
         });
-        self.conflict(names, asked, ours, &remaining.collect::<Vec<_>>())
+        self.conflict(keys, asked, ours, &remaining.collect::<Vec<_>>())
     }
 
     /// What leases that the store has granted before it went away say to a local one. Their slots are
     /// not given to anybody else.
-    fn beside_store(&self, local: &Local, names: &Names, asked: Asked) -> Option<Conflict> {
-        let theirs = self.keeper.holding(names.locks());
-        let left = |hold: &Hold| hold.end().saturating_duration_since(hold.clock.now());
+    fn beside_store(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
+        let theirs = self.keeper.holding(keys.locks());
+        let left = |lease: &Acquisition| lease.end().saturating_duration_since(lease.clock.now());
         if matches!(asked, Asked::NotYet) {
-            let held = theirs.iter().flat_map(|hold| {
-                let keys = hold.keys().iter();
-                keys.map(|key| (key.clone(), hold.owner(), left(hold)))
+            let held = theirs.iter().flat_map(|lease| {
+                let wanted = keys.locks().iter().enumerate();
+                let held = wanted.filter(|(_, lock)| lease.keys.locks().contains(lock));
+                held.map(|(lock, _)| (lock, lease.slot(), lease.owner(), left(lease)))
             });
-            local.memory.hold_elsewhere(names.wanted().0, held);
+            local
+                .memory
+                .hold_elsewhere(keys.locks(), keys.permits(), held);
             return None;
         }
-        let ours = local.keeper.holding(names.locks()).len();
-        let remaining: Vec<_> = theirs.iter().map(|hold| left(hold)).collect();
-        self.conflict(names, asked, ours, &remaining)
+        let ours = local.keeper.holding(keys.locks()).len();
+        let remaining: Vec<_> = theirs.iter().map(|lease| left(lease)).collect();
+        self.conflict(keys, asked, ours, &remaining)
     }
 
     /// Whether `ours`, of the one store, and others, of the other, are more than may be at a time.
     fn conflict(
         &self,
-        names: &Names,
+        keys: &LockKeys,
         asked: Asked,
         ours: usize,
         others: &[Duration],
     ) -> Option<Conflict> {
-        let permits = usize::try_from(names.permits()).unwrap_or(usize::MAX);
+        let permits = usize::try_from(keys.permits()).unwrap_or(usize::MAX);
         let ours = match asked {
             Asked::Granted => ours,
             Asked::NotYet => ours + 1,
         };
         let first = others.iter().min()?;
         (ours + others.len() > permits).then(|| Conflict {
-            error: self.busy_here(names.label(), *first),
+            error: self.busy_here(keys.label(), *first),
             passes: true,
         })
     }
@@ -232,14 +232,14 @@ impl Context {
 async fn take_beside(
     keeper: &Arc<Keeper>,
     call: Call,
-    conflict: impl Fn(&Names, Asked) -> Option<Conflict>,
+    conflict: impl Fn(&LockKeys, Asked) -> Option<Conflict>,
 ) -> Result<Lease, Error> {
     let mut pause = FIRST_PAUSE;
     loop {
-        let mut found = conflict(&call.names, Asked::NotYet);
+        let mut found = conflict(&call.keys, Asked::NotYet);
         if found.is_none() {
             let lease = asking::take(keeper, call.clone()).await?;
-            found = conflict(&call.names, Asked::Granted);
+            found = conflict(&call.keys, Asked::Granted);
             if found.is_none() {
                 return Ok(lease);
             }
@@ -251,6 +251,6 @@ async fn take_beside(
             return Err(found.error);
         }
         let next = call.give_up.min(now + growing(&mut pause));
-        call.clock.sleep_until(&keeper.engine, next).await;
+        call.clock.sleep_until(&keeper.background, next).await;
     }
 }

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Call, Context};
-use crate::engine::Elapsed;
+use crate::acquisition::LeaseOptions;
 use crate::error::Error;
-use crate::hold::Terms;
 use crate::lease::{Joint, Lease};
+use crate::runtime::background::Elapsed;
 
 /// What a call has of the calls around it.
 pub(super) enum Joined {
@@ -27,8 +27,8 @@ pub(super) struct HeldAround {
 
 impl HeldAround {
     /// The lease of a call that holds these keys beside the lease's own.
-    pub(super) fn beside(self, lease: Lease, terms: Terms) -> Lease {
-        lease.joined(terms, self.joints, self.places)
+    pub(super) fn beside(self, lease: Lease, options: LeaseOptions) -> Lease {
+        lease.joined(options, self.joints, self.places)
     }
 }
 
@@ -39,10 +39,10 @@ impl Context {
         around: &[Lease],
         call: &mut Call,
     ) -> Result<Option<Joined>, Error> {
-        let permits = call.names.permits();
+        let permits = call.keys.permits();
         let mut to_join: Vec<(&Lease, Vec<&String>)> = Vec::new();
         let mut missing = Vec::new();
-        for lock in call.names.locks() {
+        for lock in call.keys.locks() {
             let covers = |lease: &&Lease| lease.covers(lock, permits);
             let Some(lease) = around.iter().rev().find(covers) else {
                 missing.push(lock.clone());
@@ -68,21 +68,27 @@ impl Context {
             joints.push(lease.joint(&locks));
         }
         if let Some(since) = joints.iter().find_map(Joint::done_since)
-            && call.terms.once.is_some()
+            && call.options.once.is_some()
         {
-            let key = call.names.label().to_owned();
+            let key = call.keys.label().to_owned();
             return Err(Error::Done { key, since });
         }
         if missing.is_empty() {
-            return Ok(Some(Joined::All(first.joined(call.terms, joints, places))));
+            return Ok(Some(Joined::All(first.joined(
+                call.options,
+                joints,
+                places,
+            ))));
         }
-        call.names = call.names.only(|lock| missing.contains(lock));
+        call.keys = call.keys.only(|lock| missing.contains(lock));
         Ok(Some(Joined::Some(HeldAround { joints, places })))
     }
 
     async fn place_under(&self, lease: &Lease, call: &Call) -> Result<OwnedMutexGuard<()>, Error> {
-        let engine = &self.keeper.engine;
-        let place = call.clock.until(engine, call.give_up, lease.place_under());
+        let background = &self.keeper.background;
+        let place = call
+            .clock
+            .until(background, call.give_up, lease.place_under());
         place
             .await
             .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use super::asking::Caller;
 use super::{Call, Rare};
+use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
-use crate::hold::{Hold, LineId};
-use crate::keeper::{Keeper, PendingRelease, SHUT_DOWN};
+use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::queue::{Front, HEARS_WITHIN, Hurried, Place, Told};
 
 /// How a caller comes to be a front of its queue.
 pub(super) enum Turn {
     Front(Front),
     /// With the lease of the caller before.
-    Handed(Front, Arc<Hold>),
+    Handed(Front, Arc<Acquisition>),
 }
 
 impl Caller<'_> {
@@ -21,7 +21,7 @@ impl Caller<'_> {
     pub(super) fn wait_for_turn<'a>(
         &'a self,
         call: &'a Call,
-        id: LineId,
+        id: QueueId,
         place: Place,
     ) -> Rare<'a, Turn> {
         let mut waiter = Waiter {
@@ -36,17 +36,17 @@ impl Caller<'_> {
                 Some(Told::Front(front)) => Ok(Turn::Front(front)),
                 Some(Told::Handed(front, from)) => {
                     let left = from.deadline().saturating_duration_since(call.clock.now());
-                    if left >= from.ttl() / 3 && from.names.locks() == call.names.locks() {
+                    if left >= from.ttl() / 3 && from.keys.locks() == call.keys.locks() {
                         return Ok(Turn::Handed(front, from));
                     }
                     // Too late, or by chance in the queue of another key.
-                    self.keeper.give_back(PendingRelease::unclaimed(&from));
+                    self.keeper.take_back(&from);
                     Ok(Turn::Front(front))
                 }
                 Some(Told::Busy(busy)) => Err(self.busy(call, busy)),
                 Some(Told::Unavailable(source)) => Err(call.unavailable(source)),
                 None => {
-                    let alone = self.keeper.queue.alone(id, call.names.permits());
+                    let alone = self.keeper.queues.alone(id, call.keys.permits());
                     Ok(Turn::Front(alone))
                 }
             }
@@ -56,7 +56,7 @@ impl Caller<'_> {
     /// What the caller is told; `None` where it had better ask the store by itself.
     async fn told(&self, call: &Call, waiter: &mut Waiter<'_>) -> Option<Told> {
         let clock = call.clock;
-        let engine = &self.keeper.engine;
+        let background = &self.keeper.background;
         // Nobody is kept for longer than it would take to ask for itself.
         let last = call.give_up + self.keeper.patience.max(HEARS_WITHIN);
         let mut in_a_hurry = !call.waits;
@@ -77,7 +77,7 @@ impl Caller<'_> {
             let overdue = waiter.place.overdue_at();
             let mut until = if in_a_hurry { last } else { call.give_up };
             until = overdue.map_or(until, |overdue| until.min(overdue));
-            if let Ok(told) = clock.until(engine, until, waiter.place.told()).await {
+            if let Ok(told) = clock.until(background, until, waiter.place.told()).await {
                 return Some(told);
             }
             waiter.place.pass_over_overdue(clock.now());
@@ -93,8 +93,8 @@ struct Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Some(Told::Handed(front, hold)) = self.place.unheard() {
-            self.keeper.pass_on(front, &hold);
+        if let Some(Told::Handed(front, lease)) = self.place.unheard() {
+            self.keeper.pass_on(front, &lease);
         }
     }
 }

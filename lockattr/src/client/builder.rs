@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use super::{Client, disabled};
 use crate::acquire::Context;
-use crate::engine::Engine;
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::key;
 use crate::limits;
 use crate::owner::Origin;
-use crate::store::Store;
+use crate::runtime::background::Background;
 use crate::store::memory::Memory;
-use crate::store::nowhere::Nowhere;
 use crate::store::redis::{self, Redis};
+use crate::store::unguarded::Unguarded;
+use crate::store::{Claim, Store};
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;
+
+/// How long the key of a check lives where nothing can be deleted.
+const CHECKED_FOR: Duration = Duration::from_secs(10);
 
 /// The longest name, in bytes.
 const MAX_NAME: usize = 256;
@@ -105,18 +108,16 @@ impl ClientBuilder {
     /// # Errors
     /// Those of [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        match self.open(url.as_ref())? {
-            Opened::Ready(client) => Ok(client),
-            Opened::Redis(client, redis) => {
-                let origin = client.0.keeper.origin();
-                let id = origin.new_id();
-                let (key, owner) = (format!("connect-check:{id}"), origin.owner(id));
-                redis
-                    .check(&format!("{}{key}", client.0.prefix), &owner)
-                    .await
-                    .map_err(|source| Error::Unavailable { key, source })?;
-                Ok(client)
-            }
+        let client = self.connect_lazily(url)?;
+        let keeper = &client.0.keeper;
+        let id = keeper.origin().new_id();
+        let (key, owner) = (format!("connect-check:{id}"), keeper.origin().owner(id));
+        let locks = [format!("{}{key}", client.0.prefix)];
+        let claim = Claim::new(&locks, &owner, CHECKED_FOR);
+        let checking = keeper.background.within(keeper.store.check(claim));
+        match checking.await {
+            Ok(()) => Ok(client),
+            Err(source) => Err(Error::Unavailable { key, source }),
         }
     }
 
@@ -126,9 +127,26 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::Config`] for a URL or a setting that cannot be used.
     pub fn connect_lazily(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        match self.open(url.as_ref())? {
-            Opened::Ready(client) | Opened::Redis(client, _) => Ok(client),
+        let url = url.as_ref();
+        self.check()?;
+        if disabled::by_environment() {
+            return self.without_locks();
         }
+        if url == "memory:" {
+            return self.store(Memory::new());
+        }
+        let origin = Origin::here();
+        let settings = redis::Settings {
+            prefix: self.prefix.clone(),
+            id: origin.new_id().to_string(),
+            target: redis::target(url, self.root_certificates.as_deref())?,
+            name: self.name.clone(),
+            connect_timeout: self.connect_timeout,
+            reply_timeout: self.reply_timeout,
+        };
+        let background = start_background()?;
+        let store = Arc::new(Redis::new(&settings, &background));
+        Ok(self.client(&background, store, origin, false))
     }
 
     /// A client of a store of one's own, or of a [`Memory`](crate::Memory) that a test keeps a
@@ -141,52 +159,30 @@ impl ClientBuilder {
         if disabled::by_environment() {
             return self.without_locks();
         }
-        let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(store), Origin::here(), false))
+        let background = start_background()?;
+        Ok(self.client(&background, Arc::new(store), Origin::here(), false))
     }
 
     pub(super) fn without_locks(self) -> Result<Client, Error> {
         self.check()?;
         disabled::tell();
-        let engine = start_engine()?;
-        Ok(self.client(&engine, Arc::new(Nowhere), Origin::here(), true))
-    }
-
-    fn open(self, url: &str) -> Result<Opened, Error> {
-        self.check()?;
-        if disabled::by_environment() {
-            return self.without_locks().map(Opened::Ready);
-        }
-        if url == "memory:" {
-            return self.store(Memory::new()).map(Opened::Ready);
-        }
-        let origin = Origin::here();
-        let settings = redis::Settings {
-            prefix: self.prefix.clone(),
-            id: origin.new_id().to_string(),
-            target: redis::target(url, self.root_certificates.as_deref())?,
-            name: self.name.clone(),
-            connect_timeout: self.connect_timeout,
-            reply_timeout: self.reply_timeout,
-        };
-        let engine = start_engine()?;
-        let redis = Arc::new(Redis::new(&settings, &engine));
-        let store = Arc::clone(&redis);
-        Ok(Opened::Redis(
-            self.client(&engine, store, origin, false),
-            redis,
-        ))
+        let background = start_background()?;
+        Ok(self.client(&background, Arc::new(Unguarded), Origin::here(), true))
     }
 
     fn client(
         self,
-        engine: &Engine,
+        background: &Background,
         store: Arc<dyn Store>,
         origin: Origin,
         disabled: bool,
     ) -> Client {
-        let patience = 2 * (self.connect_timeout + self.reply_timeout);
-        let keeper = Keeper::start(engine, store, Arc::default(), origin, patience);
+        let counters = Arc::default();
+        let keeper = if disabled {
+            Keeper::start_unguarded(background, store, counters, origin)
+        } else {
+            Keeper::start(background, store, counters, origin)
+        };
         Client(Arc::new(Context::new(
             keeper,
             self.prefix,
@@ -232,14 +228,8 @@ impl ClientBuilder {
     }
 }
 
-enum Opened {
-    /// Nothing to connect to.
-    Ready(Client),
-    Redis(Client, Arc<Redis>),
-}
-
-fn start_engine() -> Result<Engine, Error> {
-    Engine::start().map_err(|error| {
+fn start_background() -> Result<Background, Error> {
+    Background::start().map_err(|error| {
         Error::Config(format!("the client's thread could not be started: {error}"))
     })
 }

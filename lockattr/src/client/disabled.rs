@@ -4,7 +4,7 @@ use std::sync::{Once, OnceLock};
 
 use super::Client;
 use crate::error::Error;
-use crate::stderr;
+use crate::runtime::stderr;
 
 /// Whether the environment turns locks off: `LOCKATTR_DISABLED=1`.
 pub(super) fn by_environment() -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
-use crate::acquire::{Nesting, Settings};
+use crate::acquire::{CallOptions, Nesting};
 use crate::error::Error;
 use crate::key::Keys;
 use crate::lease::Lease;
@@ -14,7 +14,7 @@ use crate::lease::Lease;
 pub struct LockRequest {
     client: Client,
     keys: Result<Keys, Error>,
-    settings: Settings,
+    settings: CallOptions,
 }
 
 impl LockRequest {
@@ -22,7 +22,7 @@ impl LockRequest {
         Self {
             client,
             keys,
-            settings: Settings::new(),
+            settings: CallOptions::new(),
         }
     }
 

@@ -132,7 +132,7 @@ impl Drop for GivenBack {
         let ours = |keeper: &Arc<Keeper>| keeper.check_process().is_ok();
         for keeper in self.0.iter().filter_map(Weak::upgrade).filter(ours) {
             keeper.in_flight.wait_for_releases(until);
-            keeper.engine.wait_until_told(until);
+            keeper.background.wait_until_told(until);
         }
     }
 }

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use super::Keeper;
 use super::in_flight::{Kind, OnItsWay, wait_at_end_of_thread};
+use crate::acquisition::{Acquisition, Event, Return, State};
 use crate::error::StoreError;
-use crate::hold::{BEGUN, Hold, IN_DOUBT, Names, TRIED};
-use crate::jitter::jittered;
-use crate::on_behalf;
-use crate::store::Found;
+use crate::runtime::jitter::jittered;
+use crate::runtime::on_behalf;
+use crate::store::{Found, Release};
 
 /// The first pause before a release is asked again, and the longest before one that has failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
@@ -43,100 +43,86 @@ impl Retry {
     }
 }
 
-/// Keys to give back.
-#[derive(Debug)]
-pub(crate) enum PendingRelease {
-    /// Those of a lease.
-    Lease(Arc<Hold>),
-    /// Those of a request that became none.
-    Request(Requested),
-}
-
-/// What a request may have left behind.
-#[derive(Debug)]
-pub(crate) struct Requested {
-    pub(crate) names: Names,
-    pub(crate) owner: String,
-    pub(crate) ttl: Duration,
-    /// Whether it may stand in the store's queue.
-    pub(crate) may_queue: bool,
-    /// Whether one of its requests was not answered, and may yet be carried out.
-    pub(crate) unanswered: bool,
-}
-
-impl PendingRelease {
-    /// The key of a lease that was handed on, and that nobody has taken over.
-    pub(crate) fn unclaimed(hold: &Hold) -> Self {
-        Self::Request(Requested {
-            names: hold.names.clone(),
-            owner: hold.owner(),
-            ttl: hold.ttl(),
-            may_queue: false,
-            unanswered: false,
-        })
-    }
-
-    /// What the requests of a lease that was given back may yet leave: one was never answered.
-    pub(crate) fn beside(hold: &Hold) -> Option<Self> {
-        Requested::beside(hold).map(Self::Request)
-    }
-
-    /// By when the keys have expired by themselves, and nothing is left to be said under them.
-    fn until(&self) -> Instant {
-        let left = match self {
-            Self::Lease(hold) => hold
-                .ttl_to_ask(hold.ttl())
-                .max(hold.done_for().unwrap_or_default()),
-            Self::Request(requested) => requested.ttl,
-        };
-        Instant::now() + left
-    }
-}
-
-impl Requested {
-    /// What a lease's requests may leave, beside what the lease holds.
-    fn beside(hold: &Hold) -> Option<Self> {
-        hold.in_doubt.then(|| Self {
-            names: hold.names.clone(),
-            owner: hold.owner(),
-            ttl: hold.ttl(),
-            may_queue: true,
-            unanswered: true,
-        })
-    }
-}
-
 impl Keeper {
-    /// Gives keys back, without waiting for it.
+    /// The one way out: gives back whatever an acquisition holds, or may yet get, without waiting for
+    /// it; or lets the next caller of this process go on with it.
     ///
     /// Works wherever a future can be dropped: on any thread, in a runtime that is shutting down,
     /// while a panic unwinds. The first request is on its way when this returns.
-    pub(crate) fn give_back(self: &Arc<Self>, pending: PendingRelease) {
+    pub(crate) fn give_back(self: &Arc<Self>, acquisition: Arc<Acquisition>) {
         // The locks are those of the process that has forked this one.
         if self.check_process().is_err() {
             return;
         }
+        let before = acquisition.state();
+        let held = matches!(before, State::Held | State::Over(..));
+        if before == State::Idle && !acquisition.is_unanswered() {
+            return;
+        }
+        acquisition.give_back();
+        match acquisition.state() {
+            State::Over(_, Return::HandedOn | Return::Done) => {}
+            State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {
+                let _ = acquisition.happens(Event::HandOn);
+                self.counters.released.up();
+            }
+            _ => self.release(acquisition, held),
+        }
+    }
+
+    /// The same for a lease that was handed on, and that nobody has taken.
+    pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Acquisition>) {
+        let _ = lease.happens(Event::NotTaken);
+        self.give_back(Arc::clone(lease));
+    }
+
+    /// What the requests of a lease that was given back may yet leave beside what it held: one of them
+    /// was never answered.
+    pub(crate) fn release_unanswered(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
+        if acquisition.is_unanswered() {
+            self.release(Arc::clone(acquisition), false);
+        }
+    }
+
+    /// Gives back what is held, or else whatever was asked for.
+    fn release(self: &Arc<Self>, acquisition: Arc<Acquisition>, held: bool) {
         let keeper = Arc::clone(self);
-        let on_its_way = OnItsWay::new(Arc::clone(self), Kind::Releasing);
-        let until = self.pending_until(pending.until());
+        let left = acquisition.ttl_to_ask(acquisition.ttl());
+        let left = left.max(acquisition.done_for().unwrap_or_default());
+        let waited_for = (
+            OnItsWay::new(Arc::clone(self), Kind::Releasing),
+            self.pending_until(Instant::now() + left),
+        );
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
-            keeper.carry_out(pending, (on_its_way, until)).await;
+            if held {
+                keeper.release_lease(&acquisition, left).await;
+            } else if !acquisition.is_unanswered() {
+                keeper.release_request(&acquisition).await;
+            } else {
+                // What is there by now is waited for, and what may yet come is not.
+                let _ = keeper.release_whatever(&acquisition).await;
+            }
+            drop(waited_for);
+            if acquisition.is_unanswered() {
+                keeper.release_late(&acquisition).await;
+            }
         });
         // A store in memory is done at once, and whoever asks next finds the key free.
         if self.poll_once(work.as_mut()).is_pending() {
             wait_at_end_of_thread(self);
-            self.engine.spawn(work);
+            self.background.spawn(work);
         }
     }
 
-    /// Polls what is going to be polled on the engine, on behalf of whoever drops something here.
+    /// Polls what is going to be polled on the background thread, on behalf of whoever drops something
+    /// here.
     fn poll_once(&self, work: Pin<&mut (dyn Future<Output = ()> + Send)>) -> Poll<()> {
         let poll = || work.poll(&mut Context::from_waker(Waker::noop()));
         let polled = if self.store.in_callers_time() {
             // Its time is that of the runtime here.
             on_behalf::poll_here(poll)
         } else {
-            on_behalf::poll_within(self.engine.runtime(), poll)
+            on_behalf::poll_within(self.background.runtime(), poll)
         };
         polled.unwrap_or(Poll::Pending)
     }
@@ -146,109 +132,93 @@ impl Keeper {
         OnItsWay::new(self, Kind::Releasing)
     }
 
-    async fn carry_out(&self, pending: PendingRelease, waited_for: impl Send) {
-        let requested = match pending {
-            PendingRelease::Lease(hold) => {
-                self.release_lease(&hold).await;
-                Requested::beside(&hold)
-            }
-            PendingRelease::Request(requested) if requested.unanswered => {
-                // What is there by now is waited for, and what may yet come is not.
-                let _ = self.release_requested(&requested).await;
-                Some(requested)
-            }
-            PendingRelease::Request(requested) => {
-                let mut retry = Retry::until(Instant::now() + requested.ttl);
-                while self.release_requested(&requested).await.is_err()
-                    && self.pause(&mut retry).await
-                {}
-                None
-            }
-        };
-        drop(waited_for);
-        if let Some(requested) = requested {
-            self.release_late(&requested).await;
-        }
+    async fn release_request(&self, acquisition: &Acquisition) {
+        let mut retry = Retry::until(Instant::now() + acquisition.ttl());
+        while self.release_whatever(acquisition).await.is_err() && self.pause(&mut retry).await {}
+    }
+
+    async fn release_whatever(&self, acquisition: &Acquisition) -> Result<Found, StoreError> {
+        let owner = acquisition.owner();
+        let claim = acquisition.claim(&owner, acquisition.ttl());
+        let release = Release::whatever(acquisition.may_queue());
+        let answer = self.store.release(claim, release).await;
+        self.tell_answered(answer.is_ok());
+        answer
     }
 
     /// Gives back what the store may grant later to a request that it has not answered: looked for
     /// after pauses that grow with the time that it has been on its way, and for the last time when
     /// nothing of it can come any more.
-    async fn release_late(&self, requested: &Requested) {
+    async fn release_late(&self, acquisition: &Acquisition) {
         let begun = Instant::now();
-        let mut settled = self.store.settled(&requested.owner);
+        let (owner, ttl) = (acquisition.owner(), acquisition.ttl());
+        let mut settled = self.store.settled(&owner);
         let mut last = None;
         loop {
-            let answered = self.release_requested(requested).await.is_ok();
+            let answered = self.release_whatever(acquisition).await.is_ok();
             let now = Instant::now();
             match last {
-                Some(last) if now >= last && (answered || now >= last + requested.ttl) => return,
+                Some(last) if now >= last && (answered || now >= last + ttl) => return,
                 _ => {}
             }
             let pause = (begun.elapsed() / LOOKS_AFTER_SHARE).max(FIRST_PAUSE);
             let next = now + pause;
             match last {
-                Some(last) if now < last => self.engine.sleep_until(next.min(last)).await,
-                Some(_) => self.engine.sleep_until(next).await,
+                Some(last) if now < last => self.background.sleep_until(next.min(last)).await,
+                Some(_) => self.background.sleep_until(next).await,
                 None => {
-                    if let Ok(may_come) = self.engine.until(next, settled.as_mut()).await {
-                        last = Some(Instant::now() + may_come.min(requested.ttl));
+                    if let Ok(may_come) = self.background.until(next, settled.as_mut()).await {
+                        last = Some(Instant::now() + may_come.min(ttl));
                     }
                 }
             }
         }
     }
 
-    async fn release_requested(&self, requested: &Requested) -> Result<Found, StoreError> {
-        let Requested {
-            names, owner, ttl, ..
-        } = requested;
-        let queued = requested.may_queue.then_some(*ttl);
-        let answer = self
-            .store
-            .release(names.release(None, owner, &[], queued))
-            .await;
-        self.tell_answered(answer.is_ok());
-        answer
-    }
-
-    async fn release_lease(&self, hold: &Hold) {
-        let returned = hold.returned.load(Ordering::Acquire);
-        let mut told = [TRIED, IN_DOUBT].contains(&returned);
+    async fn release_lease(&self, lease: &Acquisition, left: Duration) {
+        let before = lease.state();
+        let quiet = matches!(before, State::Over(_, Return::Unclaimed));
+        let mut told = matches!(before, State::Over(_, Return::Failed | Return::InDoubt)) || quiet;
         // An earlier request that was not answered may have done it.
-        let mut maybe_done = [BEGUN, IN_DOUBT].contains(&returned);
-        let marked_for = hold.done_for().filter(|_| hold.loss().is_none());
-        let left = hold
-            .ttl_to_ask(hold.ttl())
-            .max(marked_for.unwrap_or_default());
+        let mut maybe_done = matches!(before, State::Over(_, Return::Asked | Return::InDoubt));
+        let marked = lease.done_for().is_some() && lease.loss().is_none();
         let mut retry = Retry::until(Instant::now() + left);
-        let owner = hold.owner();
+        let owner = lease.owner();
         loop {
-            let leave = hold.leaves();
-            let mut release = hold.release(&owner, &leave);
-            release.keep_marks = true;
-            let answer = self.store.release(release).await;
+            let left_behind = lease.leaves();
+            let release = Release::held(lease.slot(), &left_behind).keeping_marks();
+            let claim = lease.claim(&owner, lease.ttl());
+            let _ = lease.happens(Event::Release);
+            let answer = self.store.release(claim, release).await;
             self.tell_answered(answer.is_ok());
             match answer {
-                Ok(Found::Another) if marked_for.is_some() => {
-                    return self.tell_mark_lost(hold, "another holds the key");
+                Ok(found) => {
+                    let _ = lease.happens(Event::Answer);
+                    if found == Found::Another && marked {
+                        self.tell_mark_lost(lease, "another holds the key");
+                    } else if quiet {
+                        // It was counted as given back when it was handed on.
+                    } else if found == Found::Ours || maybe_done || marked {
+                        // Where a mark was to be left, it is there now.
+                        self.counters.released.up();
+                    } else {
+                        self.tell_late_loss(lease);
+                    }
+                    return;
                 }
-                // Where a mark was to be left, it is there now.
-                Ok(found) if found == Found::Ours || maybe_done || marked_for.is_some() => {
-                    return self.counters.released.up();
-                }
-                Ok(_) => return self.tell_late_loss(hold),
                 Err(error) => {
+                    let in_doubt = error.is_in_doubt();
+                    let _ = lease.happens(Event::Fail { in_doubt });
                     if !told {
-                        self.tell_release_failed(hold, &error);
+                        self.tell_release_failed(lease, &error);
                     }
                     told = true;
-                    maybe_done |= error.is_in_doubt();
+                    maybe_done |= in_doubt;
                 }
             }
             if !self.pause(&mut retry).await {
-                if marked_for.is_some() {
-                    self.tell_mark_lost(hold, "the store could not be asked in time");
+                if marked {
+                    self.tell_mark_lost(lease, "the store could not be asked in time");
                 }
                 return;
             }
@@ -265,10 +235,13 @@ impl Keeper {
             return false;
         }
         // Not at once, where others are answered and this is refused.
-        self.engine
+        self.background
             .sleep_until(next.min(now + SHORTEST_RETRY))
             .await;
-        let _ = self.engine.until(next, self.answers_again.notified()).await;
+        let _ = self
+            .background
+            .until(next, self.answers_again.notified())
+            .await;
         true
     }
 
@@ -286,11 +259,11 @@ impl Keeper {
 
     /// The key of a lease that was given back in the background was not there any more. Unless its
     /// loss was seen before, this is where it is told.
-    fn tell_late_loss(&self, hold: &Hold) {
-        if hold.loss().is_none() && hold.rescue().is_none() {
+    fn tell_late_loss(&self, lease: &Acquisition) {
+        if lease.loss().is_none() && lease.keepers_release().is_none() {
             self.counters.lost.up();
-            let key = hold.names.label().to_owned();
-            self.engine.tell(move || {
+            let key = lease.keys.label().to_owned();
+            self.background.tell(move || {
                 tracing::warn!(
                     key,
                     "the key of a lock that was given back was gone, or another's"
@@ -300,10 +273,10 @@ impl Keeper {
     }
 
     /// What `once` has promised cannot be kept, and the caller was answered long ago.
-    fn tell_mark_lost(&self, hold: &Hold, why: &'static str) {
+    fn tell_mark_lost(&self, lease: &Acquisition, why: &'static str) {
         self.counters.marks_lost.up();
-        let key = hold.names.label().to_owned();
-        self.engine.tell(move || {
+        let key = lease.keys.label().to_owned();
+        self.background.tell(move || {
             tracing::error!(
                 key,
                 why,
@@ -314,14 +287,36 @@ impl Keeper {
     }
 
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
-    pub(crate) fn tell_release_failed(&self, hold: &Hold, error: &StoreError) {
+    pub(crate) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
         self.counters.release_failed.up();
-        let (key, error) = (hold.names.label().to_owned(), error.clone());
-        self.engine.tell(move || {
+        let (key, error) = (lease.keys.label().to_owned(), error.clone());
+        self.background.tell(move || {
             tracing::warn!(
                 key, error = %error,
                 "a lock could not be given back; trying again until it has expired"
             );
         });
+    }
+}
+
+/// A release that a shutdown waits for.
+struct Pending {
+    keeper: Arc<Keeper>,
+    index: usize,
+}
+
+impl Keeper {
+    /// A release is pending until then, or until the answer is dropped.
+    fn pending_until(self: &Arc<Self>, until: Instant) -> Pending {
+        Pending {
+            index: self.pending().insert(until),
+            keeper: Arc::clone(self),
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.keeper.pending().remove(self.index);
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Busy, Granted, Held, Told, WaitQueues, tell_one};
+use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
-use crate::hold::{Hold, LineId};
 
 /// One that asks the store for a queue; the next waiter does when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Front {
     queues: Arc<WaitQueues>,
-    id: LineId,
+    id: QueueId,
     permits: u32,
     /// Its number in the queue; `None` where it stands in none.
     number: Option<u64>,
@@ -20,7 +20,7 @@ pub(crate) struct Front {
 impl Front {
     pub(super) fn new(
         queues: &Arc<WaitQueues>,
-        id: LineId,
+        id: QueueId,
         permits: u32,
         number: Option<u64>,
     ) -> Self {
@@ -32,7 +32,7 @@ impl Front {
         }
     }
 
-    pub(crate) fn queue(&self) -> LineId {
+    pub(crate) fn queue(&self) -> QueueId {
         self.id
     }
 
@@ -63,19 +63,19 @@ impl Front {
 
     /// The key is held now: by a grant of the store, or by one that was handed over. The next one may
     /// ask for another slot.
-    pub(crate) fn granted(mut self, hold: &Arc<Hold>, granted: Granted) {
+    pub(crate) fn granted(mut self, lease: &Arc<Acquisition>, granted: Granted) {
         let Some(number) = self.number.take() else {
             return;
         };
         let (ended, refused, busy) = {
             let mut table = self.queues.table();
             if granted == Granted::Alone && table.asking.remove(&self.id).is_some() {
-                table.held.insert(Held(Arc::clone(hold)));
+                table.held.insert(Held(Arc::clone(lease)));
                 return;
             }
             let waiters = table.waiters(self.id, self.permits);
             waiters.end_asking(number);
-            let ended = waiters.hold(Arc::clone(hold));
+            let ended = waiters.lease(Arc::clone(lease));
             if granted != Granted::Handed {
                 waiters.granted_by_store(granted == Granted::AmongOthers);
             }
@@ -83,7 +83,7 @@ impl Front {
             (
                 ended,
                 refused,
-                busy.unwrap_or_else(|| Busy::here(hold.end())),
+                busy.unwrap_or_else(|| Busy::here(lease.end())),
             )
         };
         drop(ended);
@@ -109,11 +109,11 @@ impl Front {
 
     /// Lets the next waiter have a lease that this caller was handed and does not take, and be the
     /// front. Where nobody does, the lease has to be given back while this is a front.
-    pub(crate) fn pass_on(&mut self, hold: &Arc<Hold>) -> bool {
+    pub(crate) fn pass_on(&mut self, lease: &Arc<Acquisition>) -> bool {
         let hears_by = self.queues.hears_by();
-        let next = |waiters: &mut super::Waiters| waiters.next_for(hold.ttl(), hears_by);
+        let next = |waiters: &mut super::Waiters| waiters.next_for(lease.ttl(), hears_by);
         let undo = |waiters: &mut super::Waiters, number| waiters.end_asking(number);
-        let passed = self.queues.offer(hold, next, undo);
+        let passed = self.queues.offer(lease, next, undo);
         if passed && let Some(number) = self.number.take() {
             self.queues.end_asking(self.id, number);
         }

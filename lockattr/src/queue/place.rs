@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::{Hurried, LineId, Told, WaitQueues};
+use super::{Hurried, QueueId, Told, WaitQueues};
 use crate::error::StoreError;
 
 #[derive(Debug)]
 pub(crate) struct Place {
     queues: Arc<WaitQueues>,
-    id: LineId,
+    id: QueueId,
     number: u64,
     told: oneshot::Receiver<Told>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Place {
 impl Place {
     pub(super) fn new(
         queues: &Arc<WaitQueues>,
-        id: LineId,
+        id: QueueId,
         number: u64,
         told: oneshot::Receiver<Told>,
     ) -> Self {

@@ -63,15 +63,15 @@ fn queues() -> Arc<WaitQueues> {
     })
 }
 
-fn hold(queue: &Arc<WaitQueues>, key: LineId, ttl: Duration) -> Arc<Hold> {
+fn lease(queue: &Arc<WaitQueues>, key: QueueId, ttl: Duration) -> Arc<Acquisition> {
     let now = Instant::now();
     let queue: Weak<WaitQueues> = Arc::downgrade(queue);
-    let tell = move |_: &Hold| {
+    let tell = move |_: &Acquisition| {
         if let Some(queue) = queue.upgrade() {
             queue.turn(key);
         }
     };
-    Hold::sample(key, now, ttl, tell)
+    Acquisition::sample(key, now, ttl, tell)
 }
 
 fn elsewhere() -> Busy {
@@ -83,17 +83,17 @@ fn elsewhere() -> Busy {
 
 /// What a caller that is dropped does with its place.
 fn go(mut place: Place) {
-    if let Some(Told::Handed(mut front, hold)) = place.unheard() {
-        front.pass_on(&hold);
+    if let Some(Told::Handed(mut front, lease)) = place.unheard() {
+        front.pass_on(&lease);
     }
 }
 
 /// One queue as its callers see it.
 #[derive(Default)]
 struct Seen {
-    fronts: Vec<(Front, Option<Arc<Hold>>)>,
+    fronts: Vec<(Front, Option<Arc<Acquisition>>)>,
     /// Those that run, and those that were lost and not given back yet.
-    holds: Vec<Arc<Hold>>,
+    holds: Vec<Arc<Acquisition>>,
     waiting: BTreeMap<u64, (Place, Entrant)>,
     in_a_row: u32,
 }
@@ -118,7 +118,7 @@ impl World {
 
     fn step(&mut self) {
         let place = self.random.below(self.queues.len());
-        let key = LineId::from(place as u64);
+        let key = QueueId::from(place as u64);
         let kinds = if self.alike { 9 } else { 12 };
         match self.random.below(kinds) {
             0..4 => self.enter(place, key),
@@ -127,9 +127,9 @@ impl World {
             7..9 => self.end(place),
             9 => {
                 let seen = &self.queues[place];
-                let running = seen.holds.iter().find(|hold| !hold.has_ended());
-                if let Some(hold) = running {
-                    hold.end_as(LossCause::Deleted);
+                let running = seen.holds.iter().find(|lease| !lease.has_ended());
+                if let Some(lease) = running {
+                    lease.lose(LossCause::Deleted);
                 }
             }
             10 => self.hurry(place),
@@ -143,7 +143,7 @@ impl World {
         self.check();
     }
 
-    fn enter(&mut self, place: usize, key: LineId) {
+    fn enter(&mut self, place: usize, key: QueueId) {
         let permits = PERMITS[place];
         let entrant = self.random.entrant(permits, self.alike && permits == 1);
         let seen = &mut self.queues[place];
@@ -163,7 +163,7 @@ impl World {
     }
 
     /// The store grants, or a lease that was handed over is taken up.
-    fn grant(&mut self, place: usize, key: LineId) {
+    fn grant(&mut self, place: usize, key: QueueId) {
         let seen = &mut self.queues[place];
         let Some((mut front, from)) = seen.fronts.pop() else {
             return;
@@ -186,9 +186,9 @@ impl World {
                 if from.is_none() {
                     seen.in_a_row = 0;
                 }
-                let hold = hold(&self.queue, key, ttl);
-                seen.holds.push(Arc::clone(&hold));
-                front.granted(&hold, granted);
+                let lease = lease(&self.queue, key, ttl);
+                seen.holds.push(Arc::clone(&lease));
+                front.granted(&lease, granted);
             }
         }
     }
@@ -220,11 +220,11 @@ impl World {
         if seen.holds.is_empty() {
             return;
         }
-        let hold = seen.holds.remove(self.random.below(seen.holds.len()));
-        let lost = hold.has_ended();
-        hold.end_given_back();
-        if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(&hold) {
-            self.queue.left(&hold);
+        let lease = seen.holds.remove(self.random.below(seen.holds.len()));
+        let lost = lease.has_ended();
+        lease.give_back();
+        if lost || !self.alike && self.random.one_in(4) || !self.queue.hand_over(&lease) {
+            self.queue.left(&lease);
         }
     }
 
@@ -265,11 +265,11 @@ impl World {
                 let (place, entrant) = seen.waiting.get_mut(&number).unwrap();
                 match place.try_told() {
                     Ok(Told::Front(front)) => told.push((number, front, None)),
-                    Ok(Told::Handed(front, hold)) => {
-                        assert_eq!(entrant.takes, Some(hold.ttl()), "not to be taken over");
+                    Ok(Told::Handed(front, lease)) => {
+                        assert_eq!(entrant.takes, Some(lease.ttl()), "not to be taken over");
                         seen.in_a_row += 1;
                         assert!(seen.in_a_row <= IN_A_ROW);
-                        told.push((number, front, Some(hold)));
+                        told.push((number, front, Some(lease)));
                     }
                     Ok(Told::Busy(_)) => assert!(!entrant.waits, "it would have waited"),
                     Ok(Told::Unavailable(_)) => {}
@@ -278,10 +278,10 @@ impl World {
                 }
                 seen.waiting.remove(&number);
             }
-            for (number, front, hold) in told {
+            for (number, front, lease) in told {
                 let before = seen.waiting.keys().find(|other| **other < number);
                 assert!(before.is_none(), "{number} before {before:?}");
-                seen.fronts.push((front, hold));
+                seen.fronts.push((front, lease));
             }
         }
     }
@@ -290,7 +290,7 @@ impl World {
     fn check(&self) {
         let table = self.queue.table();
         for ((seen, permits), key) in self.queues.iter().zip(PERMITS).zip(0..) {
-            let key = LineId::from(key);
+            let key = QueueId::from(key);
             let waiters = table.met.get(&key);
             let kept = [
                 table.asking.contains_key(&key),
@@ -302,10 +302,10 @@ impl World {
             assert!(seen.fronts.len() <= permits, "{} fronts", seen.fronts.len());
             let asking = usize::from(kept[0]) + waiters.map_or(0, Waiters::fronts);
             assert_eq!(asking, seen.fronts.len(), "who asks");
-            for hold in seen.holds.iter().filter(|hold| !hold.has_ended()) {
+            for lease in seen.holds.iter().filter(|lease| !lease.has_ended()) {
                 let alone = table.held.get(&key);
-                let alone = alone.is_some_and(|Held(held)| Arc::ptr_eq(held, hold));
-                let known = alone || waiters.is_some_and(|waiters| waiters.knows(hold));
+                let alone = alone.is_some_and(|Held(held)| Arc::ptr_eq(held, lease));
+                let known = alone || waiters.is_some_and(|waiters| waiters.knows(lease));
                 assert!(known, "unknown lease");
             }
             let known = waiters.into_iter().flat_map(Waiters::waiting);
@@ -411,7 +411,7 @@ fn turn(
     place: usize,
     random: &mut Random,
 ) {
-    let key = LineId::from(place as u64);
+    let key = QueueId::from(place as u64);
     let entrant = Entrant {
         takes: Some(TTLS[0]),
         ..random.entrant(1, false)
@@ -442,16 +442,16 @@ fn turn(
     if from.is_none() && random.one_in(4) {
         return drop(front);
     }
-    let hold = hold(queue, key, TTLS[0]);
+    let lease = lease(queue, key, TTLS[0]);
     let granted = if from.is_some() {
         Granted::Handed
     } else {
         Granted::Alone
     };
-    front.granted(&hold, granted);
+    front.granted(&lease, granted);
     thread::yield_now();
-    hold.end_given_back();
-    if !queue.hand_over(&hold) {
-        queue.left(&hold);
+    lease.give_back();
+    if !queue.hand_over(&lease) {
+        queue.left(&lease);
     }
 }

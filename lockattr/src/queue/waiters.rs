@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use super::{Busy, Entrant, Teller, Told};
-use crate::hold::Hold;
+use crate::acquisition::Acquisition;
 
 /// How often in a row a lease goes from caller to caller without the store.
 pub(super) const IN_A_ROW: u32 = 4;
@@ -21,7 +21,7 @@ pub(super) struct Waiters {
     /// How many holders there may be at a time.
     permits: u32,
     fronts: Vec<Asking>,
-    held: Vec<Arc<Hold>>,
+    held: Vec<Arc<Acquisition>>,
     next_number: u64,
     waiting: BTreeMap<u64, Waiter>,
     in_a_row: u32,
@@ -64,7 +64,11 @@ pub(super) type Chosen = (Option<(Teller, u64)>, Vec<Teller>);
 
 impl Waiters {
     /// With those that were there before several met: one that asks, or one that holds.
-    pub(super) fn of(permits: u32, asking: Option<Instant>, held: Option<Arc<Hold>>) -> Self {
+    pub(super) fn of(
+        permits: u32,
+        asking: Option<Instant>,
+        held: Option<Arc<Acquisition>>,
+    ) -> Self {
         let front = |expected| Asking {
             number: 0,
             expected,
@@ -94,8 +98,8 @@ impl Waiters {
     }
 
     /// The leases that run. One that was lost is nobody's, however long its holder keeps the handle.
-    fn running(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.held.iter().filter(|hold| !hold.has_ended())
+    fn running(&self) -> impl Iterator<Item = &Arc<Acquisition>> {
+        self.held.iter().filter(|lease| !lease.has_ended())
     }
 
     fn all_held(&self) -> bool {
@@ -111,7 +115,7 @@ impl Waiters {
     /// Who stands in the way, if that is known.
     pub(super) fn busy(&self, now: Instant) -> Option<Busy> {
         if self.all_held() {
-            let until = self.running().map(|hold| hold.end()).min()?;
+            let until = self.running().map(|lease| lease.end()).min()?;
             return Some(Busy::here(until));
         }
         let known = self.fronts.iter().filter_map(|front| front.known.as_ref());
@@ -190,12 +194,12 @@ impl Waiters {
     }
 
     /// A lease runs from now on; the answer are those that do not any more.
-    pub(super) fn hold(&mut self, hold: Arc<Hold>) -> Vec<Arc<Hold>> {
+    pub(super) fn lease(&mut self, lease: Arc<Acquisition>) -> Vec<Arc<Acquisition>> {
         let (running, ended) = mem::take(&mut self.held)
             .into_iter()
             .partition(|held| !held.has_ended());
         self.held = running;
-        self.held.push(hold);
+        self.held.push(lease);
         ended
     }
 
@@ -210,7 +214,7 @@ impl Waiters {
         if !self.all_held() {
             return (Vec::new(), None);
         }
-        let until = self.running().map(|hold| hold.end()).min();
+        let until = self.running().map(|lease| lease.end()).min();
         (self.take_impatient(), until.map(Busy::here))
     }
 
@@ -229,14 +233,14 @@ impl Waiters {
     }
 
     /// Takes a lease out, to be dropped when nothing is locked.
-    pub(super) fn let_go(&mut self, hold: &Arc<Hold>) -> Option<Arc<Hold>> {
-        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold))?;
+    pub(super) fn let_go(&mut self, lease: &Arc<Acquisition>) -> Option<Arc<Acquisition>> {
+        let place = self.held.iter().position(|held| Arc::ptr_eq(held, lease))?;
         Some(self.held.swap_remove(place))
     }
 
     /// A lease that was offered is its holder's again.
-    pub(super) fn take_back(&mut self, hold: &Arc<Hold>) {
-        self.held.push(Arc::clone(hold));
+    pub(super) fn take_back(&mut self, lease: &Arc<Acquisition>) {
+        self.held.push(Arc::clone(lease));
     }
 
     /// The first who waits, if it can ask the store now.
@@ -260,12 +264,16 @@ impl Waiters {
     }
 
     /// The first who waits, if it can take this lease over, which others may not go on with.
-    pub(super) fn next_for_lease_of(&mut self, hold: &Arc<Hold>, hears_by: Instant) -> Chosen {
-        let place = self.held.iter().position(|held| Arc::ptr_eq(held, hold));
+    pub(super) fn next_for_lease_of(
+        &mut self,
+        lease: &Arc<Acquisition>,
+        hears_by: Instant,
+    ) -> Chosen {
+        let place = self.held.iter().position(|held| Arc::ptr_eq(held, lease));
         let Some(place) = place.filter(|_| self.fronts.is_empty()) else {
             return (None, Vec::new());
         };
-        let (chosen, gone) = self.next_for(hold.ttl(), hears_by);
+        let (chosen, gone) = self.next_for(lease.ttl(), hears_by);
         if chosen.is_some() {
             // Its holder has another handle of it.
             self.held.swap_remove(place);
@@ -332,7 +340,7 @@ impl Waiters {
         self.fronts.len()
     }
 
-    pub(super) fn knows(&self, hold: &Arc<Hold>) -> bool {
-        self.held.iter().any(|held| Arc::ptr_eq(held, hold))
+    pub(super) fn knows(&self, lease: &Arc<Acquisition>) -> bool {
+        self.held.iter().any(|held| Arc::ptr_eq(held, lease))
     }
 }

@@ -174,14 +174,14 @@ impl Store for Memory {
         })
     }
 
-    fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
         let owner = claim.owner;
         let before = self.state().locks.listen(owner);
         // Not under the lock: its waker may be the last handle of a task.
         drop(before);
         Box::new(OfOwner {
             memory: self,
-            owner,
+            owner: owner.to_owned(),
         })
     }
 
@@ -198,13 +198,13 @@ impl Store for Memory {
 /// Wake-ups of one owner.
 struct OfOwner<'a> {
     memory: &'a Memory,
-    owner: &'a str,
+    owner: String,
 }
 
 impl WakeUps for OfOwner<'_> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
         let mut state = self.memory.state();
-        match state.locks.next_wakeup(self.owner, cx.waker()) {
+        match state.locks.next_wakeup(&self.owner, cx.waker()) {
             Ok(wakeup) => Poll::Ready(wakeup),
             Err(before) => {
                 drop(state);
@@ -218,7 +218,7 @@ impl WakeUps for OfOwner<'_> {
 impl Drop for OfOwner<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.state();
-        let listener = state.locks.stop_listening(self.owner);
+        let listener = state.locks.stop_listening(&self.owner);
         drop(state);
         // Its waker may be the last handle of a task, whose end may come back here.
         drop(listener);

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lockattr::store::{Acquired, Found, Release, Renewal, Renewed, Reply, Request, Store, Token};
+use lockattr::store::{
+    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token,
+};
 use lockattr::{Client, Memory};
 use tests::seed::Random;
 
@@ -41,30 +43,25 @@ impl Watched {
 }
 
 impl Store for Watched {
-    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
-        self.memory.acquire(request)
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
+        self.memory.acquire(claim, attempt)
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
         self.memory.renew(leases, patience)
     }
 
-    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         let mut state = self.state.lock().unwrap();
-        if state.in_use.contains_key(release.owner) {
+        if state.in_use.contains_key(claim.owner) {
             state.wrong += 1;
         }
         drop(state);
-        self.memory.release(release)
+        self.memory.release(claim, release)
     }
 
-    fn token<'a>(
-        &'a self,
-        held: &'a [String],
-        locks: &'a [String],
-        owner: &'a str,
-    ) -> Reply<'a, Token> {
-        self.memory.token(held, locks, owner)
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
+        self.memory.token(lease)
     }
 }
 

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use lockattr::store::Store;
+use lockattr::store::{Claim, Store};
 use lockattr::{Client, Error, Lease, Memory};
 use tests::server::Server;
 use tests::wait;
@@ -346,15 +346,17 @@ fn a_last_waker_in_memory() {
     }
     within_bounds("every waker is dropped", || {
         let memory = Memory::new();
-        let mut ear = memory.ear("owner");
+        let locks = ["lock:a".to_owned()];
+        let claim = Claim::new(&locks, "owner", Duration::from_secs(60));
+        let mut wakeups = memory.wakeups(claim);
         for _ in 0..2 {
             let waker = Waker::from(Arc::new(Looks(memory.clone())));
-            let polled = ear.poll_news(&mut Context::from_waker(&waker));
+            let polled = wakeups.poll_next(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
-        let mut next = memory.ear("owner");
+        let mut next = memory.wakeups(claim);
         let waker = Waker::from(Arc::new(Looks(memory.clone())));
-        let polled = next.poll_news(&mut Context::from_waker(&waker));
+        let polled = next.poll_next(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         drop(waker);
         drop(next);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockattr::store::{
-    Acquired, Ear, Found, Release, Renewal, Renewed, Reply, Request, Store, Token,
+    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use lockattr::{Client, Error, Memory, StoreError, distributed_lock};
 use tests::wait;
@@ -109,38 +109,33 @@ impl Breaking {
 }
 
 impl Store for Breaking {
-    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
         let memory = self.memory.clone();
-        let (names, owner) = (request.names.to_vec(), request.owner.to_owned());
+        let (locks, owner) = (claim.locks.to_vec(), claim.owner.to_owned());
         let late = move || {
             // The request arrives after its sender has given it up.
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_millis(10));
-                memory.take(&names[0], &owner, TTL);
+                memory.take(&locks[0], &owner, TTL);
             });
         };
-        Box::pin(self.step(late, self.memory.acquire(request)))
+        Box::pin(self.step(late, self.memory.acquire(claim, attempt)))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
         Box::pin(self.step(|| {}, self.memory.renew(leases, patience)))
     }
 
-    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
-        Box::pin(self.step(|| {}, self.memory.release(release)))
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
+        Box::pin(self.step(|| {}, self.memory.release(claim, release)))
     }
 
-    fn token<'a>(
-        &'a self,
-        held: &'a [String],
-        locks: &'a [String],
-        owner: &'a str,
-    ) -> Reply<'a, Token> {
-        Box::pin(self.step(|| {}, self.memory.token(held, locks, owner)))
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
+        Box::pin(self.step(|| {}, self.memory.token(lease)))
     }
 
-    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
-        self.memory.ear(owner)
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
+        self.memory.wakeups(claim)
     }
 
     fn in_callers_time(&self) -> bool {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockattr::store::{
-    Acquired, Ear, Found, Release, Renewal, Renewed, Reply, Request, Store, Token,
+    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use tests::wait;
@@ -43,43 +43,38 @@ impl Sleeping {
 }
 
 impl Store for Sleeping {
-    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
         Box::pin(async move {
             sleep(NAP).await;
-            self.memory.acquire(request).await
+            self.memory.acquire(claim, attempt).await
         })
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             sleep(NAP).await;
             self.memory.renew(leases, patience).await
         })
     }
 
-    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(async move {
             sleep(NAP).await;
-            let found = self.memory.release(release).await;
+            let found = self.memory.release(claim, release).await;
             self.released.fetch_add(1, Ordering::SeqCst);
             found
         })
     }
 
-    fn token<'a>(
-        &'a self,
-        held: &'a [String],
-        locks: &'a [String],
-        owner: &'a str,
-    ) -> Reply<'a, Token> {
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
         Box::pin(async move {
             sleep(NAP).await;
-            self.memory.token(held, locks, owner).await
+            self.memory.token(lease).await
         })
     }
 
-    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
-        self.memory.ear(owner)
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
+        self.memory.wakeups(claim)
     }
 }
 

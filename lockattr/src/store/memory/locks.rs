@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::super::{
     Acquired, Attempt, Claim, Found, Held, Leave, Release, Renewal, Token, WakeUp, relied_on_until,
 };
-use crate::clock::Clock;
-use crate::waker;
+use crate::runtime::clock::Clock;
+use crate::runtime::waker;
 
 /// As many names are kept at least before those whose time is over are looked for.
 const SWEPT_FROM: usize = 1024;

@@ -12,22 +12,38 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
+use super::Redis;
 use super::fault::{Fault, Otherwise};
+use super::names::lock;
 use super::probe;
+use super::renew::RenewedKey;
 use super::reply::{found, integer, refusal, token, verdict};
-use super::{Redis, Want};
 use crate::error::StoreError;
-use crate::store::{Acquired, Found, Release, Renewal, Request, Token, Try};
+use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
 /// How long the throw-away key lives where nothing can be deleted.
 const TTL: Duration = Duration::from_secs(10);
 
-/// A command, and what its answer means.
-type Step = (Cmd, fn(&Value) -> Meaning);
+/// A command, and what is expected of its answer.
+type Step = (Cmd, Expected);
 
 #[derive(Clone, Copy)]
+enum Expected {
+    Anything,
+    /// The number of keys that a script was given.
+    TwoKeys,
+    /// The key was free, and is written.
+    Written,
+    /// The key is there, under the owner.
+    Renewed,
+    Released,
+    Token,
+    /// The key is there, under another owner than the one that asks.
+    Busy,
+}
+
 enum Meaning {
-    AsItShould,
+    AsExpected,
     /// What was written before is not there.
     Gone,
     Nonsense,
@@ -48,11 +64,15 @@ type Noted = Mutex<Option<StoreError>>;
 type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
 
 impl Redis {
-    /// Checks all that is needed, and leaves nothing behind. `name` is a key that is this client's
-    /// alone.
-    pub(crate) async fn check(&self, name: &str, owner: &str) -> Result<(), StoreError> {
-        let checked = match self.check_once(name, owner).await {
-            Err(refusal) if refusal.transient => self.check_once(name, owner).await,
+    /// Checks all that is needed, and leaves nothing behind.
+    pub(super) async fn check_server(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+        let claim = Claim {
+            ttl: TTL,
+            permits: 1,
+            ..claim
+        };
+        let checked = match self.check_once(claim).await {
+            Err(refusal) if refusal.transient => self.check_once(claim).await,
             checked => checked,
         };
         let Err(refusal) = checked else {
@@ -62,19 +82,19 @@ impl Redis {
         Err(why.map_or(refusal.error, StoreError::refused))
     }
 
-    async fn check_once(&self, name: &str, owner: &str) -> Result<(), Refusal> {
+    async fn check_once(&self, claim: Claim<'_>) -> Result<(), Refusal> {
         // Without its channel a client works all the same, but nobody wakes its callers; and without
         // the right to publish it wakes nobody's.
         let (unheard, mute) = (Mutex::new(None), Mutex::new(None));
         let calls = async {
             let opened = self.calls.open(&mut self.step()).await;
             opened.map_err(|fault| Refusal::new(fault, false))?;
-            self.check_steps(name, owner, &mute).await
+            self.check_steps(claim, &mute).await
         };
-        let lease = [renewal(name, owner)];
+        let keys = [renewed(&claim)];
         // Whether the key is there by then does not matter: it is the connection that is checked.
         let watchdog = async {
-            let command = Self::renew_call(self.scripts.renew.by_text(), &lease);
+            let command = Self::renew_call(self.scripts.renew.by_text(), &keys);
             let asked = self.watchdog.ask(command, self.reply_timeout).await;
             asked.map(drop).map_err(|fault| Refusal::new(fault, false))
         };
@@ -92,15 +112,15 @@ impl Redis {
         Ok(())
     }
 
-    async fn check_steps(&self, name: &str, owner: &str, mute: &Noted) -> Result<(), Refusal> {
-        let steps = self.steps(name, owner);
+    async fn check_steps(&self, claim: Claim<'_>, mute: &Noted) -> Result<(), Refusal> {
+        let steps = self.steps(claim);
         let mut checks: Vec<Checking<'_>> = Vec::with_capacity(steps.len() + 1);
         for step in steps {
-            checks.push(Box::pin(self.check_step(name, step)));
+            checks.push(Box::pin(self.check_step(claim, step)));
         }
         checks.push(Box::pin(async {
             let mut publish = redis::cmd("PUBLISH");
-            publish.arg(self.subscriber.channel()).arg("");
+            publish.arg(self.names.channel()).arg("");
             let asked = self.calls.ask(publish, &mut self.step()).await;
             note(mute, asked.err().map(|fault| fault.error));
             Ok(())
@@ -108,7 +128,7 @@ impl Redis {
         all(checks).await
     }
 
-    async fn check_step(&self, name: &str, (command, means): Step) -> Result<(), Refusal> {
+    async fn check_step(&self, claim: Claim<'_>, (command, expected): Step) -> Result<(), Refusal> {
         let (answer, _) = match self.calls.ask(command, &mut self.step()).await {
             // It knows the command, and another server behind the same address the script.
             Err(fault) if fault.otherwise == Some(Otherwise::ByText) => return Ok(()),
@@ -122,12 +142,13 @@ impl Redis {
         if let Some(fault) = refusal(&answer) {
             return Err(Refusal::new(fault, true));
         }
-        match means(&answer) {
-            Meaning::AsItShould => Ok(()),
+        match expected.meaning(&answer, &claim) {
+            Meaning::AsExpected => Ok(()),
             Meaning::Gone => Err(Refusal {
                 error: StoreError::refused(format!(
-                    "the server does not keep what is written to it: the lock `{name}` was granted \
-                     and then gone"
+                    "the server does not keep what is written to it: the lock `{}` was granted and \
+                     then gone",
+                    lock(&claim)
                 )),
                 answered: true,
                 transient: false,
@@ -137,85 +158,80 @@ impl Redis {
     }
 
     /// Everything that is asked of a server, in an order in which each shows what is missing.
-    fn steps(&self, name: &str, owner: &str) -> Vec<Step> {
-        let names = [name.to_owned()];
-        let first = Request {
-            names: &names,
-            want: Want::All,
-            owner,
-            ttl: TTL,
-            try_: Try::First,
-            wait: Duration::ZERO,
-        };
-        // It waits, and then it waits no more.
-        let waits = Request {
+    fn steps(&self, claim: Claim<'_>) -> Vec<Step> {
+        let lock = lock(&claim);
+        let waits = Claim {
             owner: "another",
-            try_: Try::Again,
-            wait: TTL,
-            ..first
+            ..claim
         };
-        let no_longer = Request {
-            wait: Duration::ZERO,
-            ..waits
-        };
-        let release = Release {
-            names: &names,
-            want: Want::All,
-            index: 0,
-            lock: name,
-            owner,
-            leave: &[],
-            keep_marks: false,
-            granted: true,
-            asked: None,
-        };
+        let queue = self.names.queue(lock);
         let scripts = &self.scripts;
         let (contend, known) = (scripts.contend.by_text(), scripts.contend.by_hash());
+        let held = claim.held(0);
+        let release = Release::held(0, &[]);
         // Of two slots, since their names differ by a letter: a node of a cluster refuses that.
         let mut slots = redis::cmd("EVAL");
         slots.arg("return #KEYS").arg(2);
-        slots.arg(format!("{name}:a")).arg(format!("{name}:b"));
+        slots.arg(format!("{lock}:a")).arg(format!("{lock}:b"));
         let mut delete = redis::cmd("DEL");
-        delete
-            .arg(name)
-            .arg(self.counter(name))
-            .arg(self.queue(name));
+        delete.arg(lock).arg(self.names.counter(lock)).arg(&queue);
         // A release goes on where this is refused, so it would not show.
         let mut pop = redis::cmd("ZPOPMIN");
-        pop.arg(self.queue(name));
+        pop.arg(&queue);
         // Only what is not a lock is asked for its kind.
         let mut kind = redis::cmd("TYPE");
-        kind.arg(name);
+        kind.arg(lock);
         // One lock alone is read without this.
         let mut several = redis::cmd("MGET");
-        several.arg(name);
-        let renew = Self::renew_call(scripts.renew.by_text(), &[renewal(name, owner)]);
-        let token_call = self.token_call(scripts.token.by_text(), &names, &names, owner);
-        let release = self.release_call(scripts.release.by_text(), &release);
+        several.arg(lock);
+        // It waits, and then it waits no more.
+        let queue_up = self.contend_call(contend, &waits, Attempt::again(TTL));
+        let no_longer = self.contend_call(known, &waits, Attempt::again(Duration::ZERO));
+        let renew = Self::renew_call(scripts.renew.by_text(), &[renewed(&claim)]);
+        let draw = self.token_call(scripts.token.by_text(), &held);
+        let give_back = self.release_call(scripts.release.by_text(), &claim, &release);
         vec![
-            (slots, |answer| (integer(answer) == Some(2)).into()),
+            (slots, Expected::TwoKeys),
             // What an attempt before this one may have left.
-            (delete.clone(), any),
-            (Self::take(&first, name), |answer| {
-                matches!(answer, Value::Okay).into()
-            }),
-            (self.contend_call(contend, &waits), busy),
-            (self.contend_call(known, &no_longer), busy),
-            (renew, |answer| match answer {
+            (delete.clone(), Expected::Anything),
+            (Self::set_call(&claim), Expected::Written),
+            (queue_up, Expected::Busy),
+            (no_longer, Expected::Busy),
+            (renew, Expected::Renewed),
+            (pop, Expected::Anything),
+            (kind, Expected::Anything),
+            (several, Expected::Anything),
+            (draw, Expected::Token),
+            (give_back, Expected::Released),
+            (delete, Expected::Anything),
+        ]
+    }
+}
+
+impl Expected {
+    fn meaning(self, answer: &Value, claim: &Claim<'_>) -> Meaning {
+        match self {
+            Self::Anything => Meaning::AsExpected,
+            Self::TwoKeys => (integer(answer) == Some(2)).into(),
+            Self::Written => matches!(answer, Value::Okay).into(),
+            Self::Renewed => match answer {
                 Value::Array(each) => each.first().map_or(Meaning::Nonsense, ours),
                 _ => Meaning::Nonsense,
-            }),
-            (pop, any),
-            (kind, any),
-            (several, any),
-            (token_call, |answer| match token(answer) {
-                Some(Token::Drawn(_)) => Meaning::AsItShould,
+            },
+            Self::Released => ours(answer),
+            Self::Token => match token(answer) {
+                Some(Token::Drawn(_)) => Meaning::AsExpected,
                 Some(Token::NotHeld(_)) => Meaning::Gone,
                 None => Meaning::Nonsense,
-            }),
-            (release, ours),
-            (delete, any),
-        ]
+            },
+            Self::Busy => match verdict(answer, claim, Instant::now(), false) {
+                Some(verdict) if matches!(verdict.acquired, Acquired::Busy { .. }) => {
+                    Meaning::AsExpected
+                }
+                Some(_) => Meaning::Gone,
+                None => Meaning::Nonsense,
+            },
+        }
     }
 }
 
@@ -230,20 +246,21 @@ impl Refusal {
 }
 
 impl From<bool> for Meaning {
-    fn from(as_it_should: bool) -> Self {
-        if as_it_should {
-            Self::AsItShould
+    fn from(as_expected: bool) -> Self {
+        if as_expected {
+            Self::AsExpected
         } else {
             Self::Nonsense
         }
     }
 }
 
-fn renewal<'a>(name: &'a str, owner: &'a str) -> Renewal<'a> {
-    Renewal {
-        name,
-        owner,
-        ttl: TTL,
+/// What renews the key.
+fn renewed<'a>(claim: &Claim<'a>) -> RenewedKey<'a> {
+    RenewedKey {
+        name: lock(claim),
+        owner: claim.owner,
+        ttl: claim.ttl,
     }
 }
 
@@ -256,22 +273,10 @@ fn noted(noted: Noted) -> Option<StoreError> {
     noted.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn any(_: &Value) -> Meaning {
-    Meaning::AsItShould
-}
-
 fn ours(answer: &Value) -> Meaning {
     match found(answer) {
-        Some(Found::Ours) => Meaning::AsItShould,
+        Some(Found::Ours) => Meaning::AsExpected,
         Some(Found::Nothing | Found::Another) => Meaning::Gone,
-        None => Meaning::Nonsense,
-    }
-}
-
-fn busy(answer: &Value) -> Meaning {
-    match verdict(answer, Instant::now(), false).map(|verdict| verdict.acquired) {
-        Some(Acquired::Busy { .. }) => Meaning::AsItShould,
-        Some(_) => Meaning::Gone,
         None => Meaning::Nonsense,
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::ReusableBoxFuture;
 
 use super::fault::Fault;
 use super::target::{Connection, Driven};
-use crate::waker;
+use crate::runtime::waker;
 
 mod driver;
 

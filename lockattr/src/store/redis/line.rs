@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use super::desk::Desk;
 use super::fault::Fault;
 use super::target::Target;
-use crate::engine::{Elapsed, Engine};
 use crate::error::StoreError;
+use crate::runtime::background::{Background, Elapsed};
 
 /// How to reach a server.
 pub(super) struct Server {
     pub(super) target: Target,
     /// `CLIENT SETNAME`, where the application gave a name.
     pub(super) name: Option<String>,
-    pub(super) engine: Engine,
+    pub(super) background: Background,
     pub(super) connect_timeout: Duration,
 }
 
@@ -104,8 +104,8 @@ impl Line {
         &self.0.runtime
     }
 
-    pub(super) fn engine(&self) -> &Engine {
-        &self.0.server.engine
+    pub(super) fn background(&self) -> &Background {
+        &self.0.server.background
     }
 
     /// The connection, if there is one.
@@ -207,7 +207,7 @@ async fn connect(connecting: Connecting, tell: watch::Sender<Outcome>) {
     };
     let server = &line.0.server;
     let within = Instant::now() + server.connect_timeout;
-    let outcome = match server.engine.until(within, line.open()).await {
+    let outcome = match server.background.until(within, line.open()).await {
         Ok(opened) => opened.map_err(|error| {
             StoreError::refused(format!("cannot connect to {}: {error}", server.address()))
         }),

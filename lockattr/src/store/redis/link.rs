@@ -2,7 +2,7 @@
 //!
 //! A connection is driven on the runtime whose tasks ask over it, as if the application had made it
 //! itself: a command costs no hop to another thread and back. What is asked outside of every tokio
-//! runtime goes over a connection that the engine drives, and so does what the keeper asks.
+//! runtime goes over a connection that the background drives, and so does what the keeper asks.
 //!
 //! On one connection, commands reach the server in the order in which they were first polled, also
 //! those of dropped futures. Between connections there is no order; what was asked on one and is
@@ -10,7 +10,7 @@
 //!
 //! A runtime that is blocked delays its own callers, and nobody else's. One that ends takes its
 //! connection with it: what was not answered then fails in doubt, and is asked again on the
-//! engine's, where somebody still wants to know. A runtime that is not run at all, while its callers
+//! background's, where somebody still wants to know. A runtime that is not run at all, while its callers
 //! are polled by another executor, is found out within the reply timeout, and passed by.
 
 use std::fmt;
@@ -29,19 +29,19 @@ use super::fault::Fault;
 use super::line::{Attempt, Here, Line, Server};
 use super::pulse::{Pulse, Wait};
 use super::unanswered::{OnItsWay, Unanswered};
-use crate::engine::Elapsed;
 use crate::error::StoreError;
-use crate::on_behalf;
+use crate::runtime::background::Elapsed;
+use crate::runtime::on_behalf;
 
 /// A reply, and when its command was sent.
 pub(super) type Answer = Result<(Value, Instant), Fault>;
 
-/// A connection that only the keeper asks over, on the engine.
+/// A connection that only the keeper asks over, on the background.
 pub(super) struct Watchdog(Line);
 
 impl Watchdog {
     pub(super) fn new(server: &Arc<Server>) -> Self {
-        Self(Line::new(server, server.engine.runtime().clone()))
+        Self(Line::new(server, server.background.runtime().clone()))
     }
 
     /// Sends one command.
@@ -59,7 +59,7 @@ impl Watchdog {
         let mut seen = sending.desk.replies();
         let answer = loop {
             let until = Instant::now() + patience;
-            let answer = self.0.engine().until(until, &mut sending).await;
+            let answer = self.0.background().until(until, &mut sending).await;
             let now = sending.desk.replies();
             if answer.is_ok() || now == seen {
                 break answer;
@@ -81,7 +81,7 @@ pub(super) struct Link(Arc<Lines>);
 
 struct Lines {
     server: Arc<Server>,
-    /// The engine's own.
+    /// The background's own.
     home: Line,
     /// Those of the runtimes that have called and still run.
     away: Mutex<Vec<Away>>,
@@ -101,10 +101,10 @@ impl Link {
     pub(super) fn new(server: &Arc<Server>, patience: Duration) -> Self {
         Self(Arc::new(Lines {
             server: Arc::clone(server),
-            home: Line::new(server, server.engine.runtime().clone()),
+            home: Line::new(server, server.background.runtime().clone()),
             away: Mutex::default(),
-            pulse: Pulse::start(&server.engine, patience),
-            unanswered: Unanswered::new(&server.engine),
+            pulse: Pulse::start(&server.background, patience),
+            unanswered: Unanswered::new(&server.background),
             patience,
         }))
     }
@@ -210,7 +210,7 @@ impl Link {
         self.0.home.give_up_any();
     }
 
-    /// Connects, here or on the engine, and has a command ready to be sent.
+    /// Connects, here or on the background, and has a command ready to be sent.
     async fn connect(
         &self,
         here: Line,
@@ -387,7 +387,7 @@ mod tests {
 
     use super::super::target::target;
     use super::*;
-    use crate::engine::Engine;
+    use crate::runtime::background::Background;
 
     /// A server that says OK to everything. The answer is where it listens, and when `PING` came.
     fn agreeable() -> (String, Arc<Mutex<Vec<Instant>>>) {
@@ -417,7 +417,7 @@ mod tests {
         let server = Arc::new(Server {
             target: target(&url, None).unwrap(),
             name: None,
-            engine: Engine::start().unwrap(),
+            background: Background::start().unwrap(),
             connect_timeout: BOUND,
         });
         let link = Link::new(&server, BOUND);

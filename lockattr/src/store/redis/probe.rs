@@ -22,7 +22,9 @@ pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
         let (host, port) = (host.clone(), *port);
         async move { ask(&host, port).await }
     };
-    let asked = server.engine.spawn(timeout(server.connect_timeout, asking));
+    let asked = server
+        .background
+        .spawn(timeout(server.connect_timeout, asking));
     let answer = asked.await.ok()?.ok()?.ok()?;
     let what = if server.target.is_tls() {
         match recognise(&answer) {

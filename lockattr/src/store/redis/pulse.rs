@@ -1,6 +1,6 @@
 //! One clock for everybody who waits for a reply.
 //!
-//! A timer for each command would cost more than the command: it is set on the engine's thread and
+//! A timer for each command would cost more than the command: it is set on the background's thread and
 //! by another one. Instead those who wait are woken together, a few times within the reply timeout,
 //! and look for themselves how long they have waited. Most replies come sooner and nobody is woken
 //! at all; while nothing is asked there are no pulses either.
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::engine::Engine;
-use crate::waker;
+use crate::runtime::background::Background;
+use crate::runtime::waker;
 
 /// How often they are woken within the time that a reply may take.
 const PER_REPLY: u32 = 4;
@@ -44,13 +44,13 @@ struct Place {
 }
 
 impl Pulse {
-    pub(super) fn start(engine: &Engine, reply_timeout: Duration) -> Arc<Self> {
+    pub(super) fn start(background: &Background, reply_timeout: Duration) -> Arc<Self> {
         let pulse = Arc::new(Self {
             every: (reply_timeout / PER_REPLY).clamp(SHORTEST, LONGEST),
             table: Mutex::default(),
             begin: Notify::new(),
         });
-        engine.spawn(beat(Arc::clone(&pulse)));
+        background.spawn(beat(Arc::clone(&pulse)));
         pulse
     }
 

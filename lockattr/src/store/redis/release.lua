@@ -5,8 +5,8 @@
 -- written also under a lock that is gone; and what is to be left under each lock: 'closed' or 'done'
 -- with its ms, or nothing and 0.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's, or the first
--- error, which keeps no other lock from being given back; of one that waits no more, 1 where it held
--- any or stood in a queue.
+-- error, which keeps no other lock from being given back; of one that waits no more, and of several
+-- slots, of which an owner has one, 1 where it held any or stood in a queue.
 if ours then
   if not pass(KEYS[1], 0, KEYS[2]) then
     redis.call('DEL', KEYS[1])
@@ -80,7 +80,7 @@ end
 if failed then
   return failed
 end
-if entry and stood then
+if stood and (entry or slots and count > 1) then
   return 1
 end
 return answer

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use redis::{RedisError, Value};
 
 use super::fault::Fault;
-use crate::store::{Acquired, Found, Token};
+use super::names::{count, has_slots};
+use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
 
 pub(super) struct Verdict {
     pub(super) acquired: Acquired,
@@ -14,7 +15,12 @@ pub(super) struct Verdict {
 }
 
 /// What the script that contends has answered.
-pub(super) fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<Verdict> {
+pub(super) fn verdict(
+    answer: &Value,
+    claim: &Claim<'_>,
+    sent: Instant,
+    in_doubt: bool,
+) -> Option<Verdict> {
     let Value::Array(parts) = answer else {
         return None;
     };
@@ -23,15 +29,24 @@ pub(super) fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<V
     };
     let state = integer(state)?;
     let index = usize::try_from(integer(index)?).ok()?;
+    if index >= count(claim) {
+        return None;
+    }
+    // It counts slots where there are some.
+    let (lock, slot) = if has_slots(claim) {
+        (0, index)
+    } else {
+        (index, 0)
+    };
     let mut server = None;
     let acquired = match (state, rest) {
         (1, []) => Acquired::Granted {
-            index,
-            sent,
+            slot,
+            until: relied_on_until(sent, claim.ttl),
             in_doubt,
         },
         (0, [owner, left, queued @ ..]) => Acquired::Busy {
-            index,
+            lock,
             owner: text(owner)?,
             remaining: Duration::from_millis(u64::try_from(integer(left)?).unwrap_or(0)),
             place: match queued {
@@ -45,12 +60,12 @@ pub(super) fn verdict(answer: &Value, sent: Instant, in_doubt: bool) -> Option<V
             in_doubt,
         },
         (2, [since]) => Acquired::Done {
-            index,
+            lock,
             since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
             in_doubt,
         },
         (-1, [found]) => Acquired::Foreign {
-            index,
+            lock,
             found: text(found)?,
         },
         _ => return None,
@@ -79,15 +94,6 @@ fn number(value: &Value) -> Option<u64> {
     u64::try_from(integer(value)?).ok()
 }
 
-pub(super) fn index(verdict: &Acquired) -> usize {
-    match verdict {
-        Acquired::Granted { index, .. }
-        | Acquired::Busy { index, .. }
-        | Acquired::Done { index, .. }
-        | Acquired::Foreign { index, .. } => *index,
-    }
-}
-
 pub(super) fn found(answer: &Value) -> Option<Found> {
     match integer(answer)? {
         1 => Some(Found::Ours),
@@ -108,8 +114,8 @@ pub(super) fn refusal(answer: &Value) -> Option<Fault> {
     })
 }
 
-/// What a renewal has found of each lease.
-pub(super) fn each(answer: &Value, leases: usize) -> Option<Vec<Result<Found, Fault>>> {
+/// What a renewal has found under each key: as many answers as keys, or none at all.
+pub(super) fn each(answer: &Value, keys: usize) -> Option<Vec<Result<Found, Fault>>> {
     let Value::Array(parts) = answer else {
         return None;
     };
@@ -118,7 +124,7 @@ pub(super) fn each(answer: &Value, leases: usize) -> Option<Vec<Result<Found, Fa
         part => found(part).map(Ok),
     };
     let each: Option<Vec<_>> = parts.iter().map(part).collect();
-    each.filter(|each| each.len() == leases)
+    each.filter(|each| each.len() == keys)
 }
 
 pub(super) fn token(answer: &Value) -> Option<Token> {

@@ -1,13 +1,42 @@
 //! Scripts, and the calls of them.
 
-use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, RedisWrite, Script, ToRedisArgs};
+use redis::{Cmd, Script};
 
 use super::fault::Otherwise;
 use super::link::{Answer, Link, Watchdog};
+use super::names::QueueName;
 use super::pulse::Wait;
+
+/// The scripts of a store.
+pub(super) struct Scripts {
+    pub(super) contend: Lua,
+    pub(super) renew: Lua,
+    /// Shared with those who give back what came too late.
+    pub(super) release: Arc<Lua>,
+    pub(super) token: Lua,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            contend: Lua::new(concat!(
+                include_str!("queue.lua"),
+                include_str!("contend.lua")
+            )),
+            renew: Lua::new(concat!(include_str!("find.lua"), include_str!("renew.lua"))),
+            release: Arc::new(Lua::new(concat!(
+                include_str!("find.lua"),
+                include_str!("free.lua"),
+                include_str!("queue.lua"),
+                include_str!("release.lua")
+            ))),
+            token: Lua::new(concat!(include_str!("find.lua"), include_str!("token.lua"))),
+        }
+    }
+}
 
 /// A script, and the hash by which a server that has seen it knows it.
 pub(super) struct Lua {
@@ -107,11 +136,10 @@ fn is_unknown(answer: &Answer) -> bool {
 
 impl Form<'_> {
     /// A call with these keys, to which the values are yet to be added.
-    pub(super) fn call<S: AsRef<str>>(self, keys: &[S], queues: &[Queue<'_>]) -> Cmd {
+    pub(super) fn call<S: AsRef<str>>(self, keys: &[S], queues: &[QueueName<'_>]) -> Cmd {
         // Each key comes with an owner and a ttl, or one of both for all of them, or a queue.
         let names: usize = keys.iter().map(|key| key.as_ref().len()).sum();
-        let of_queue = |queue: &Queue<'_>| queue.prefix.len() + queue.lock.len() + 8;
-        let waits: usize = queues.iter().map(of_queue).sum();
+        let waits: usize = queues.iter().map(QueueName::len).sum();
         let count = keys.len() + queues.len();
         let size = self.script.len() + names + waits + keys.len() * 96 + 32;
         let mut command = Cmd::with_capacity(6 + 3 * count, size);
@@ -123,21 +151,5 @@ impl Form<'_> {
             command.arg(queue);
         }
         command
-    }
-}
-
-/// The helper key of those who wait for a lock.
-pub(super) struct Queue<'a> {
-    pub(super) prefix: &'a str,
-    pub(super) lock: &'a str,
-}
-
-impl ToRedisArgs for Queue<'_> {
-    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
-        let mut name = out.writer_for_next_arg();
-        for part in [self.prefix, "wait:{", self.lock, "}"] {
-            // Where it goes to is memory.
-            let _ = name.write_all(part.as_bytes());
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! A release names the next owner inside the server and publishes it on the channel of that owner's
 //! client. One connection hears for every key that the client waits for; it is made when a caller
 //! waits for the first time, and kept. What is believed of it is in `message.rs`. Where all who wait are on one runtime it is driven there, as
-//! the connection over which they ask; on the engine otherwise, so that no runtime that is blocked
+//! the connection over which they ask; on the background otherwise, so that no runtime that is blocked
 //! keeps the news from another's callers.
 //!
 //! A lost message would be a lost wake-up, so the connection is known to be whole: while somebody
@@ -30,9 +30,9 @@ use super::link::Link;
 use super::message::{Message, What, ticket};
 use super::subscription::{End, SignOfLife, Subscription};
 use crate::error::StoreError;
-use crate::jitter::jittered;
-use crate::store::{Ear, Woken};
-use crate::waker;
+use crate::runtime::jitter::jittered;
+use crate::runtime::waker;
+use crate::store::{Claim, WakeUp, WakeUps, relied_on};
 
 /// After so long without a message the connection is asked for a sign of life, and after as long
 /// again without one it is taken for dead, or twice as long as it took to be made where that is longer.
@@ -117,7 +117,7 @@ enum Place {
     Open,
     /// On the runtime of all who wait.
     Away(Handle),
-    /// On the engine.
+    /// On the background.
     Home,
 }
 
@@ -132,6 +132,8 @@ struct Gone {
 #[derive(Default)]
 struct Waiting {
     owner: String,
+    /// The ttl of what it may be granted.
+    ttl: Duration,
     news: Option<News>,
     waker: Option<Waker>,
     /// Whether the server was asked since it waits: if not, it cannot have missed anything.
@@ -204,12 +206,12 @@ impl Subscriber {
     /// Subscribes once, and hears nothing.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.0);
-        let engine = &self.0.server.engine;
-        let checked = engine.spawn(async move {
+        let background = &self.0.server.background;
+        let checked = background.spawn(async move {
             let Shared {
                 server, channel, ..
             } = &*shared;
-            let home = server.engine.runtime();
+            let home = server.background.runtime();
             Subscription::on(home, server, channel, drop)
                 .await
                 .map(drop)
@@ -219,13 +221,14 @@ impl Subscriber {
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
     }
 
-    /// Hears for an owner until the answer is dropped.
-    pub(super) fn hear(&self, owner: &str) -> Heard<'_> {
-        let ticket = ticket(owner);
+    /// Hears for a claim until the answer is dropped.
+    pub(super) fn hear(&self, claim: &Claim<'_>) -> Heard<'_> {
+        let ticket = ticket(claim.owner);
         let mut requests = self.0.requests();
         let is_first = requests.waiting.is_empty();
         let waiting = Waiting {
-            owner: owner.to_owned(),
+            owner: claim.owner.to_owned(),
+            ttl: claim.ttl,
             ..Waiting::default()
         };
         let before = requests.waiting.insert(ticket.clone(), waiting);
@@ -250,23 +253,19 @@ impl Subscriber {
         self.0.find_place(calls);
         if !self.0.started.swap(true, Ordering::AcqRel) {
             let task = listen(Arc::downgrade(&self.0), Arc::clone(&self.0.wanted));
-            self.0.server.engine.spawn(task);
+            self.0.server.background.spawn(task);
         }
         if self.0.requests().channel != Channel::Heard {
             self.0.wanted.notify_one();
             let until = Instant::now() + left.min(FIRST_SUBSCRIPTION);
             // It is asked all the same.
-            let _ = self.0.server.engine.until(until, self.0.tried()).await;
+            let _ = self.0.server.background.until(until, self.0.tried()).await;
         }
         let mut requests = self.0.requests();
         if let Some(waiting) = requests.waiting.get_mut(&ticket) {
             waiting.asked = true;
         }
         requests.channel == Channel::Heard
-    }
-
-    pub(super) fn channel(&self) -> &str {
-        &self.0.channel
     }
 
     /// A request stands in a queue, with so many before it.
@@ -319,8 +318,8 @@ pub(super) struct Heard<'a> {
     ticket: String,
 }
 
-impl Ear for Heard<'_> {
-    fn poll_news(&mut self, cx: &mut Context<'_>) -> Poll<Woken> {
+impl WakeUps for Heard<'_> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
         let mut requests = self.subscriber.requests();
         let Some(waiting) = requests.waiting.get_mut(&self.ticket) else {
             return Poll::Pending;
@@ -414,11 +413,11 @@ impl Waiting {
     /// together. A message that comes late changes nothing in this; a server's clock that was set in
     /// between would, which is why an old tie counts for nothing, and one that gives a moment which
     /// is yet to come: who waits asks the server then, and counts from the asking.
-    fn judge(&self, news: News) -> Woken {
+    fn judge(&self, news: News) -> WakeUp {
         let (index, at, heard) = match news {
             News::Granted { index, at, heard } => (index, at, heard),
-            News::First { remaining } => return Woken::First { remaining },
-            News::Look => return Woken::Look,
+            News::First { remaining } => return WakeUp::First { remaining },
+            News::Look => return WakeUp::Look,
         };
         let since = || {
             let (sent, server) = self.tie?;
@@ -428,7 +427,10 @@ impl Waiting {
             let since = sent + passed * 99 / 100;
             (passed <= CLOCKS_AGREE && since <= heard).then_some(since)
         };
-        since().map_or(Woken::Look, |since| Woken::Granted { index, since })
+        since().map_or(WakeUp::Look, |since| WakeUp::Granted {
+            slot: index,
+            until: since + relied_on(self.ttl),
+        })
     }
 }
 
@@ -513,7 +515,7 @@ impl Shared {
         drop(before);
     }
 
-    /// The runtime other than the engine's that the connection is to be driven on.
+    /// The runtime other than the background's that the connection is to be driven on.
     fn away(&self) -> Option<Handle> {
         match &self.requests().place {
             Place::Away(runtime) => Some(runtime.clone()),
@@ -525,7 +527,7 @@ impl Shared {
         self: &Arc<Self>,
         away: Option<&Handle>,
     ) -> Result<Subscription, StoreError> {
-        let home = self.server.engine.runtime();
+        let home = self.server.background.runtime();
         let shared = Arc::downgrade(self);
         let hear = move |message: Msg| {
             if let Some(subscriber) = shared.upgrade() {
@@ -595,7 +597,7 @@ impl Shared {
     fn tell_unheard(&self, error: &StoreError) {
         if !self.told.swap(true, Ordering::Relaxed) {
             let (channel, error) = (self.channel.clone(), error.clone());
-            self.server.engine.tell(move || {
+            self.server.background.tell(move || {
                 tracing::warn!(
                     channel, error = %error,
                     "callers that wait for a lock cannot be woken, and look again every now and then"
@@ -611,7 +613,7 @@ fn silence(place: u64) -> Duration {
     SILENCE.saturating_add(SILENCE_A_PLACE.saturating_mul(places))
 }
 
-/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the engine.
+/// Sees to it, for as long as the client lives, that the channel is heard. Runs on the background.
 async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     let mut lost = false;
@@ -637,8 +639,9 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     patience: SILENCE.max(2 * begun.elapsed()),
                 };
                 if subscriber.told.swap(false, Ordering::Relaxed) {
-                    let (engine, channel) = (&subscriber.server.engine, subscriber.channel.clone());
-                    engine.tell(move || {
+                    let (background, channel) =
+                        (&subscriber.server.background, subscriber.channel.clone());
+                    background.tell(move || {
                         tracing::info!(channel, "callers that wait for a lock are woken again");
                     });
                 }
@@ -676,7 +679,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
 /// A subscription, and how it is looked after.
 struct Kept {
     subscription: Subscription,
-    /// Whether another runtime than the engine's drives it.
+    /// Whether another runtime than the background's drives it.
     away: bool,
     /// How long a sign of life may take.
     patience: Duration,
@@ -788,9 +791,12 @@ impl fmt::Debug for Subscriber {
 mod tests {
     use super::*;
 
-    fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> Woken {
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn granted(tie: Option<(Instant, u64)>, at: u64, heard: Instant) -> WakeUp {
         let waiting = Waiting {
             tie,
+            ttl: TTL,
             ..Waiting::default()
         };
         waiting.judge(News::Granted {
@@ -808,9 +814,9 @@ mod tests {
         let tie = Some((sent, 5_000_000));
         assert_eq!(
             granted(tie, 6_000_000, later(4_000)),
-            Woken::Granted {
-                index: 2,
-                since: later(990)
+            WakeUp::Granted {
+                slot: 2,
+                until: later(990) + relied_on(TTL)
             }
         );
     }
@@ -821,18 +827,18 @@ mod tests {
         let later = |ms| sent + Duration::from_millis(ms);
         let tie = Some((sent, 5_000_000));
         // Nothing to compare with.
-        assert_eq!(granted(None, 6_000_000, later(4_000)), Woken::Look);
+        assert_eq!(granted(None, 6_000_000, later(4_000)), WakeUp::Look);
         // Set back.
-        assert_eq!(granted(tie, 4_999_999, later(4_000)), Woken::Look);
+        assert_eq!(granted(tie, 4_999_999, later(4_000)), WakeUp::Look);
         // Set forward: the grant would be yet to come.
-        assert_eq!(granted(tie, 9_000_000, later(3_000)), Woken::Look);
+        assert_eq!(granted(tie, 9_000_000, later(3_000)), WakeUp::Look);
         // Too long ago.
-        assert_eq!(granted(tie, 15_000_001, later(11_000)), Woken::Look);
+        assert_eq!(granted(tie, 15_000_001, later(11_000)), WakeUp::Look);
         assert_eq!(
             granted(tie, 15_000_000, later(11_000)),
-            Woken::Granted {
-                index: 2,
-                since: later(9_900)
+            WakeUp::Granted {
+                slot: 2,
+                until: later(9_900) + relied_on(TTL)
             }
         );
     }

@@ -1,7 +1,7 @@
 //! A connection that hears one channel, driven on some runtime.
 //!
 //! On the runtime of those who wait, news reaches them without a hop from another thread. Such a
-//! runtime may end, or not be run for a while; whether it is alive is seen from the engine, where
+//! runtime may end, or not be run for a while; whether it is alive is seen from the background, where
 //! all of this is polled.
 
 use std::future::{Future, poll_fn};

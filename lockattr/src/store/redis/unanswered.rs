@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::desk::Sending;
-use crate::engine::Engine;
+use crate::runtime::background::Background;
 
 /// How long at least something is looked for whose connection has ended: at its other end, or here,
 /// with the runtime that drove it, so that it may be on its way yet. It is looked for as long as it had
@@ -25,7 +25,7 @@ const ENDED_HERE: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_millis(50);
 
 pub(super) struct Unanswered {
-    engine: Engine,
+    background: Background,
     requests: Mutex<HashMap<String, Outstanding>>,
 }
 
@@ -39,9 +39,9 @@ struct Outstanding {
 }
 
 impl Unanswered {
-    pub(super) fn new(engine: &Engine) -> Arc<Self> {
+    pub(super) fn new(background: &Background) -> Arc<Self> {
         Arc::new(Self {
-            engine: engine.clone(),
+            background: background.clone(),
             requests: Mutex::default(),
         })
     }
@@ -50,7 +50,7 @@ impl Unanswered {
     pub(super) fn listen(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
         self.requests().entry(owner.to_owned()).or_default().count += 1;
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
-        self.engine.spawn(async move {
+        self.background.spawn(async move {
             let desk = Arc::clone(&sending.desk);
             let answered = match sending.await {
                 Ok(_) => true,

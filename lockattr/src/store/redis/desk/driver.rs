@@ -13,7 +13,7 @@ use redis::{Pipeline, RedisResult, Value};
 use tokio_util::sync::ReusableBoxFuture;
 
 use super::{Fault, Shared, State, in_place_of};
-use crate::waker;
+use crate::runtime::waker;
 
 /// As many pieces at most are on their way; others wait on the desk.
 const ON_THE_WAY: usize = 32;

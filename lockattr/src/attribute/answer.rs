@@ -11,12 +11,12 @@ use std::pin::Pin;
 use std::sync::Once;
 use std::task::{Context, Poll};
 
-use crate::error::Error;
-use crate::policy::{
+use super::policy::{
     OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
     OnUnavailableSkip,
 };
-use crate::stderr;
+use crate::error::Error;
+use crate::runtime::stderr;
 
 /// `on_busy = skip`.
 #[must_use]

@@ -1,66 +1,16 @@
-//! What an expansion calls: take the lease, poll the body within it, give it back.
+//! The body of a locked function: polled while its lease runs, and the lease given back after it.
 
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker, ready};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use crate::acquire::{Nesting, Settings};
-use crate::ambient::Under;
-use crate::answer::{End, Verdict};
-use crate::client::Client;
+use super::answer::{End, Verdict};
+use crate::acquire::around::Under;
 use crate::error::{Error, LossCause};
-use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
-
-/// How a call begins.
-#[derive(Debug)]
-pub enum Entered {
-    /// With its lease.
-    Held(Lease),
-    /// With the key held elsewhere.
-    Busy(Error),
-    /// With the work done already.
-    Done(Error),
-    /// With none of these: the store could not be asked, or the call could not be made.
-    Down(Error),
-}
-
-/// Takes the lease of a call.
-pub fn enter<K: Into<Keys>>(
-    client: Option<Client>,
-    key: Result<K, KeyError>,
-    settings: Settings,
-) -> impl Future<Output = Entered> + Send {
-    enter_keys(client, key.map(K::into), settings)
-}
-
-/// An `async fn` would have room for its arguments twice, here and below.
-fn enter_keys(
-    client: Option<Client>,
-    keys: Result<Keys, KeyError>,
-    settings: Settings,
-) -> impl Future<Output = Entered> + Send {
-    let client = client.map_or_else(Client::current, Ok);
-    async move {
-        let client = match client {
-            Ok(client) => client,
-            Err(error) => return Entered::Down(error),
-        };
-        let keys = keys.map_err(Error::Key);
-        match client.0.acquire(keys, &settings, Nesting::Joins).await {
-            Ok(lease) => {
-                lease.guard();
-                Entered::Held(lease)
-            }
-            Err(error @ Error::Busy { .. }) => Entered::Busy(error),
-            Err(error @ Error::Done { .. }) => Entered::Done(error),
-            Err(error) => Entered::Down(error),
-        }
-    }
-}
 
 /// How a body is run and its lease given back, by what its value allows.
 ///
@@ -387,17 +337,5 @@ impl Drop for Watch<'_> {
         if let Some(ticket) = self.ticket {
             self.lease.hand_in(ticket);
         }
-    }
-}
-
-/// What a block that never waits has to give.
-///
-/// # Panics
-/// Where it waits, which an expansion's own block does not.
-#[must_use]
-pub fn at_once<M: Future>(making: M) -> M::Output {
-    match pin!(making).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(made) => made,
-        Poll::Pending => unreachable!("a function that is not async cannot wait"),
     }
 }

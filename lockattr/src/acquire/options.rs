@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::hold::Terms;
+use crate::acquisition::LeaseOptions;
 use crate::limits;
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "settings do nothing by themselves"]
-pub struct Settings {
+#[must_use = "options do nothing by themselves"]
+pub struct CallOptions {
     ttl: Option<Duration>,
     pub(super) wait: Duration,
     renew: bool,
@@ -41,13 +41,13 @@ impl WhenUnavailable {
     }
 }
 
-impl Default for Settings {
+impl Default for CallOptions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Settings {
+impl CallOptions {
     /// The client's ttl, one try, renewed, one holder.
     pub const fn new() -> Self {
         Self {
@@ -124,13 +124,13 @@ impl Settings {
     }
 
     /// How a lease is held, if everything is in bounds.
-    pub(super) fn terms(&self, default_ttl: Duration) -> Result<Terms, String> {
+    pub(super) fn lease_options(&self, default_ttl: Duration) -> Result<LeaseOptions, String> {
         let length = |what, length: Option<Duration>| {
             length
                 .map(|length| limits::length(what, length))
                 .transpose()
         };
-        let terms = Terms {
+        let options = LeaseOptions {
             ttl: limits::ttl(self.ttl.unwrap_or(default_ttl))?,
             renew: self.renew,
             min_hold: length("a min_hold", self.min_hold)?.unwrap_or_default(),
@@ -138,12 +138,12 @@ impl Settings {
             once: length("a once", self.once)?,
             grace: length("a grace", self.grace)?.unwrap_or_default(),
         };
-        match terms.max_hold {
-            Some(max) if max < terms.min_hold => Err(format!(
+        match options.max_hold {
+            Some(max) if max < options.min_hold => Err(format!(
                 "a min_hold of {:?} is longer than the max_hold of {max:?}",
-                terms.min_hold
+                options.min_hold
             )),
-            _ => Ok(terms),
+            _ => Ok(options),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The thread that tells the application's `tracing` subscriber what happens on the engine.
+//! The thread that tells the application's `tracing` subscriber what happens on the background.
 //!
-//! A subscriber may block, as one does that writes into a full pipe. The engine renews leases and does
+//! A subscriber may block, as one does that writes into a full pipe. The background renews leases and does
 //! not wait for it: its events go through a bounded queue to a thread of their own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,7 @@
 //! The client's own thread: a runtime that no application can block, pause or shut down.
 //!
 //! Renewals have their connection here, and so has whatever is asked outside of every tokio runtime;
-//! and time that must be real is measured here. A future that waits for the engine may be polled
+//! and time that must be real is measured here. A future that waits for the background may be polled
 //! anywhere: on any tokio runtime, on another executor, on a paused clock.
 
 use std::cell::Cell;
@@ -19,11 +19,11 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::events::Events;
+use super::events::Events;
 
 /// A handle to the thread, which ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Engine(Arc<Running>);
+pub(crate) struct Background(Arc<Running>);
 
 struct Running {
     handle: Handle,
@@ -32,7 +32,7 @@ struct Running {
 }
 
 thread_local! {
-    /// Whether this is the thread of some engine.
+    /// Whether this is the thread of some background.
     static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -43,7 +43,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Elapsed;
 
-impl Engine {
+impl Background {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
         let stop = Arc::new(Notify::new());
@@ -81,7 +81,7 @@ impl Engine {
         &self.0.handle
     }
 
-    /// Runs a task on the engine's thread.
+    /// Runs a task on the background's thread.
     pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// Emits an event. The subscriber, which may block, is called on this thread where it is the
-    /// application's, and on a thread of its own where it is an engine's.
+    /// application's, and on a thread of its own where it is an background's.
     pub(crate) fn tell(&self, event: impl FnOnce() + Send + 'static) {
         if IS_ENGINE.get() {
             self.0.events.send(event);
@@ -117,7 +117,7 @@ impl Engine {
         let _ = told.recv_timeout(at.saturating_duration_since(Instant::now()));
     }
 
-    /// Polls `work` in the context of the runtime that polls it, or of the engine's where there is none.
+    /// Polls `work` in the context of the runtime that polls it, or of the background's where there is none.
     pub(crate) async fn within<F: Future>(&self, work: F) -> F::Output {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::BATCH;
-use crate::hold::Hold;
+use super::renewals::BATCH;
+use crate::acquisition::Acquisition;
 
 /// Leases due this much later are seen to at once, so that fewer calls renew them.
 const EARLY: Duration = Duration::from_millis(10);
@@ -17,14 +17,14 @@ const ALONG_PER_TTL: u32 = 60;
 
 /// A lease's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct ScheduleKey {
     index: u32,
     /// Tells the leases apart that have had the place one after the other.
     generation: u32,
 }
 
 #[derive(Debug)]
-pub(super) struct Agenda {
+pub(super) struct RenewalSchedule {
     table: Mutex<Table>,
     /// The first entry is due sooner than the watch has planned to wake up.
     sooner: Notify,
@@ -50,7 +50,7 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     /// `None` where the entry is free.
-    hold: Option<Arc<Hold>>,
+    lease: Option<Arc<Acquisition>>,
     /// When it is due, in nanoseconds.
     due: u64,
     /// Where it stands in the heap, if it does; of a free entry, the next free one.
@@ -60,13 +60,13 @@ struct Entry {
 
 impl Entry {
     fn is_renewing(&self) -> bool {
-        let hold = self.hold.as_ref();
-        hold.is_some_and(|hold| hold.renewing.load(Ordering::Relaxed))
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| lease.renewing.load(Ordering::Relaxed))
     }
 
     fn set_renewing(&self, renewing: bool) {
-        if let Some(hold) = &self.hold {
-            hold.renewing.store(renewing, Ordering::Relaxed);
+        if let Some(lease) = &self.lease {
+            lease.renewing.store(renewing, Ordering::Relaxed);
         }
     }
 }
@@ -74,9 +74,9 @@ impl Entry {
 const NOWHERE: u32 = u32::MAX;
 
 /// Leases to see to now.
-pub(super) type Batch = Vec<(Slot, Arc<Hold>)>;
+pub(super) type Batch = Vec<(ScheduleKey, Arc<Acquisition>)>;
 
-impl Default for Agenda {
+impl Default for RenewalSchedule {
     fn default() -> Self {
         Self {
             table: Mutex::new(Table {
@@ -93,41 +93,41 @@ impl Default for Agenda {
     }
 }
 
-impl Agenda {
+impl RenewalSchedule {
     /// Takes a lease in, to be seen to when it is `due`, which is told the lease's share of the time:
     /// far from those of the leases in the places around it.
     pub(super) fn enter(
         &self,
-        hold: Arc<Hold>,
+        lease: Arc<Acquisition>,
         due: impl FnOnce(Share) -> Option<Instant>,
-    ) -> Slot {
+    ) -> ScheduleKey {
         let mut table = self.table();
-        let slot = table.enter(hold);
-        let due = due(Share::of(slot.index));
-        let sooner = due.is_some_and(|due| table.plan(slot, due));
+        let key = table.enter(lease);
+        let due = due(Share::of(key.index));
+        let sooner = due.is_some_and(|due| table.plan(key, due));
         drop(table);
         if sooner {
             self.sooner.notify_one();
         }
-        slot
+        key
     }
 
     /// Takes a lease out; says whether it was still there.
-    pub(super) fn leave(&self, slot: Slot) -> bool {
-        let left = self.table().leave(slot);
+    pub(super) fn leave(&self, key: ScheduleKey) -> bool {
+        let left = self.table().leave(key);
         self.changed.notify_waiters();
         left.is_some()
     }
 
     /// A renewal is over: the lease is seen to again when `due` has come.
-    pub(super) fn renewed(&self, slot: Slot, due: Instant) {
+    pub(super) fn renewed(&self, key: ScheduleKey, due: Instant) {
         let mut table = self.table();
         let mut sooner = false;
-        if let Some(entry) = table.entry(slot) {
+        if let Some(entry) = table.entry(key) {
             entry.set_renewing(false);
             // A lease in the caller's time keeps its own.
             if entry.place != NOWHERE {
-                sooner = table.plan(slot, due);
+                sooner = table.plan(key, due);
             }
         }
         drop(table);
@@ -138,10 +138,10 @@ impl Agenda {
     }
 
     /// Claims the right to renew one lease, once no other renewal of it is under way.
-    pub(super) async fn claim(&self, slot: Slot) {
+    pub(super) async fn claim(&self, key: ScheduleKey) {
         loop {
             let changed = self.changed.notified();
-            match self.table().entry(slot) {
+            match self.table().entry(key) {
                 Some(entry) if entry.is_renewing() => {}
                 Some(entry) => {
                     entry.set_renewing(true);
@@ -178,48 +178,48 @@ impl Agenda {
         let mut batch = Batch::new();
         let mut over = Batch::new();
         let mut table = self.table();
-        while let Some((due, slot)) = table.first() {
-            let Some(entry) = table.entry(slot) else {
+        while let Some((due, key)) = table.first() {
+            let Some(entry) = table.entry(key) else {
                 break;
             };
-            let Some(hold) = entry.hold.clone() else {
+            let Some(lease) = entry.lease.clone() else {
                 break;
             };
-            let along = now + hold.ttl() / ALONG_PER_TTL;
+            let along = now + lease.ttl() / ALONG_PER_TTL;
             // No more come along than fit into a call.
             if due > now + EARLY && (due > along || batch.len().is_multiple_of(BATCH)) {
                 break;
             }
-            let deadline = hold.end();
+            let deadline = lease.end();
             if now >= deadline {
-                table.put_off(slot);
-                over.push((slot, hold));
+                table.put_off(key);
+                over.push((key, lease));
                 continue;
             }
-            let to_see = hold.is_on_its_way() || hold.renews() && !hold.has_ended();
+            let to_see = lease.is_on_its_way_back() || lease.renews() && !lease.has_ended();
             if due < deadline && to_see {
                 if !entry.is_renewing() {
                     entry.set_renewing(true);
-                    batch.push((slot, hold));
+                    batch.push((key, lease));
                 }
             } else if due >= deadline {
                 // Nothing but the deadline is left, and that has not come.
                 break;
             }
             // Seen to, or being renewed, or stopped by now and on its way back.
-            table.plan(slot, deadline);
+            table.plan(key, deadline);
         }
         drop(table);
-        for (slot, hold) in over {
+        for (key, lease) in over {
             // Looking is what ends it, unless a renewal has come in between.
-            if hold.loss().is_some() {
-                self.leave(slot);
-            } else if hold.is_given_back() {
-                self.leave(slot);
-                hold.tell_line();
+            if lease.loss().is_some() {
+                self.leave(key);
+            } else if lease.is_given_back() {
+                self.leave(key);
+                lease.tell_queue();
             } else {
                 // The watch is what takes these, and looks for the first of all when it is done.
-                self.table().plan(slot, hold.end());
+                self.table().plan(key, lease.end());
             }
         }
         batch
@@ -231,9 +231,9 @@ impl Agenda {
         let entries = (0..).zip(&table.entries);
         entries
             .filter_map(|(index, entry)| {
-                let hold = Arc::clone(entry.hold.as_ref()?);
+                let lease = Arc::clone(entry.lease.as_ref()?);
                 let generation = entry.generation;
-                Some((Slot { index, generation }, hold))
+                Some((ScheduleKey { index, generation }, lease))
             })
             .collect()
     }
@@ -256,15 +256,15 @@ impl Agenda {
 }
 
 impl Table {
-    fn enter(&mut self, hold: Arc<Hold>) -> Slot {
+    fn enter(&mut self, lease: Arc<Acquisition>) -> ScheduleKey {
         self.held += 1;
         let index = self.free;
         if let Some(entry) = self.entries.get_mut(index as usize) {
             self.free = entry.place;
-            entry.hold = Some(hold);
+            entry.lease = Some(lease);
             entry.place = NOWHERE;
             entry.generation = entry.generation.wrapping_add(1);
-            return Slot {
+            return ScheduleKey {
                 index,
                 generation: entry.generation,
             };
@@ -273,43 +273,43 @@ impl Table {
         // Far fewer than four thousand million leases fit into a process.
         let index = u32::try_from(self.entries.len()).unwrap_or(NOWHERE);
         self.entries.push(Entry {
-            hold: Some(hold),
+            lease: Some(lease),
             due: 0,
             place: NOWHERE,
             generation: 0,
         });
-        Slot {
+        ScheduleKey {
             index,
             generation: 0,
         }
     }
 
-    fn leave(&mut self, slot: Slot) -> Option<Arc<Hold>> {
-        self.entry(slot)?;
-        self.put_off(slot);
+    fn leave(&mut self, key: ScheduleKey) -> Option<Arc<Acquisition>> {
+        self.entry(key)?;
+        self.put_off(key);
         let free = self.free;
-        let entry = self.entry(slot)?;
+        let entry = self.entry(key)?;
         entry.place = free;
-        let hold = entry.hold.take();
-        self.free = slot.index;
+        let lease = entry.lease.take();
+        self.free = key.index;
         self.held -= 1;
-        hold
+        lease
     }
 
     /// The entry of a lease that is still here.
-    fn entry(&mut self, slot: Slot) -> Option<&mut Entry> {
+    fn entry(&mut self, key: ScheduleKey) -> Option<&mut Entry> {
         self.entries
-            .get_mut(slot.index as usize)
-            .filter(|entry| entry.hold.is_some() && entry.generation == slot.generation)
+            .get_mut(key.index as usize)
+            .filter(|entry| entry.lease.is_some() && entry.generation == key.generation)
     }
 
     /// Has an entry come up when it is due. Says whether that is sooner than the watch has planned to
     /// wake up.
-    fn plan(&mut self, slot: Slot, due: Instant) -> bool {
-        if self.entry(slot).is_none() {
+    fn plan(&mut self, key: ScheduleKey, due: Instant) -> bool {
+        if self.entry(key).is_none() {
             return false;
         }
-        self.put(slot.index, due);
+        self.put(key.index, due);
         let sooner = self.planned.is_none_or(|planned| due < planned);
         if sooner {
             self.planned = Some(due);
@@ -318,13 +318,13 @@ impl Table {
     }
 
     /// What is due first.
-    fn first(&self) -> Option<(Instant, Slot)> {
+    fn first(&self) -> Option<(Instant, ScheduleKey)> {
         let index = *self.heap.first()?;
         let Entry {
             due, generation, ..
         } = self.entries[index as usize];
         let due = self.start + Duration::from_nanos(due);
-        Some((due, Slot { index, generation }))
+        Some((due, ScheduleKey { index, generation }))
     }
 
     /// Has an entry come up when it is due, and at no other time.
@@ -345,8 +345,8 @@ impl Table {
     }
 
     /// Has an entry come up no more.
-    fn put_off(&mut self, slot: Slot) {
-        let entry = &mut self.entries[slot.index as usize];
+    fn put_off(&mut self, key: ScheduleKey) {
+        let entry = &mut self.entries[key.index as usize];
         let place = std::mem::replace(&mut entry.place, NOWHERE);
         if place != NOWHERE {
             let place = place as usize;
@@ -433,43 +433,44 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::hold::LineId;
+    use crate::acquisition::QueueId;
+    use crate::store::relied_on_until;
 
     const TTL: Duration = Duration::from_secs(30);
 
-    fn hold(sent: Instant) -> Arc<Hold> {
-        Hold::sample(LineId::from(0), sent, TTL, |_| {})
+    fn lease(sent: Instant) -> Arc<Acquisition> {
+        Acquisition::sample(QueueId::from(0), sent, TTL, |_| {})
     }
 
     /// Each lease's first look, as the keeper has it.
-    fn taken(agenda: &Agenda, count: u32, now: Instant) {
+    fn taken(schedule: &RenewalSchedule, count: u32, now: Instant) {
         for _ in 0..count {
             let due = |share: Share| Some(now + TTL / 6 + share.of_time(TTL / 6));
-            agenda.enter(hold(now), due);
+            schedule.enter(lease(now), due);
         }
     }
 
     #[test]
     fn ten_thousand_leases_taken_together_are_renewed_in_fifty_calls_spread_over_the_interval() {
-        let (agenda, start) = (Agenda::default(), Instant::now());
-        taken(&agenda, 10_000, start);
+        let (schedule, start) = (RenewalSchedule::default(), Instant::now());
+        taken(&schedule, 10_000, start);
         for interval in 0..5 {
             let begin = start + TTL / 6 + TTL / 3 * interval;
             let mut calls = Vec::new();
             let mut renewed = 0;
             loop {
-                let (due, _) = agenda.table().first().unwrap();
+                let (due, _) = schedule.table().first().unwrap();
                 if due >= begin + TTL / 3 {
                     break;
                 }
-                let batch = agenda.take_due(due);
+                let batch = schedule.take_due(due);
                 for _ in batch.chunks(BATCH) {
                     calls.push(due);
                 }
                 renewed += batch.len();
-                for (slot, hold) in batch {
-                    hold.runs_from(due, TTL);
-                    agenda.renewed(slot, due + TTL / 3);
+                for (key, lease) in batch {
+                    lease.runs_until(relied_on_until(due, TTL));
+                    schedule.renewed(key, due + TTL / 3);
                 }
             }
             assert_eq!(renewed, 10_000, "interval {interval}");
@@ -487,17 +488,17 @@ mod tests {
 
     #[test]
     fn a_few_leases_share_their_calls_as_well() {
-        let (agenda, start) = (Agenda::default(), Instant::now());
-        taken(&agenda, 100, start);
+        let (schedule, start) = (RenewalSchedule::default(), Instant::now());
+        taken(&schedule, 100, start);
         let (mut calls, mut renewed) = (0, 0);
         while renewed < 100 {
-            let (due, _) = agenda.table().first().unwrap();
-            let batch = agenda.take_due(due);
+            let (due, _) = schedule.table().first().unwrap();
+            let batch = schedule.take_due(due);
             calls += 1;
             renewed += batch.len();
-            for (slot, hold) in batch {
-                hold.runs_from(due, TTL);
-                agenda.renewed(slot, due + TTL / 3);
+            for (key, lease) in batch {
+                lease.runs_until(relied_on_until(due, TTL));
+                schedule.renewed(key, due + TTL / 3);
             }
         }
         assert!(calls <= 12, "{calls} calls");
@@ -514,8 +515,8 @@ mod tests {
             planned: None,
             start,
         };
-        let one = hold(start);
-        let mut known: BTreeMap<u32, (u64, Slot)> = BTreeMap::new();
+        let one = lease(start);
+        let mut known: BTreeMap<u32, (u64, ScheduleKey)> = BTreeMap::new();
         let mut random = 1_u64;
         let mut next = || {
             random = random
@@ -531,19 +532,19 @@ mod tests {
                 .copied();
             match (what, some) {
                 (0..=1, _) => {
-                    let slot = table.enter(Arc::clone(&one));
-                    table.put(slot.index, start + Duration::from_nanos(due));
-                    assert!(known.insert(slot.index, (due, slot)).is_none());
+                    let key = table.enter(Arc::clone(&one));
+                    table.put(key.index, start + Duration::from_nanos(due));
+                    assert!(known.insert(key.index, (due, key)).is_none());
                 }
                 (2, Some(index)) => {
                     table.put(index, start + Duration::from_nanos(due));
                     known.get_mut(&index).unwrap().0 = due;
                 }
                 (_, Some(index)) => {
-                    let (_, slot) = known.remove(&index).unwrap();
-                    assert!(table.leave(slot).is_some());
+                    let (_, key) = known.remove(&index).unwrap();
+                    assert!(table.leave(key).is_some());
                     // Its place may be another's by now.
-                    assert!(table.leave(slot).is_none());
+                    assert!(table.leave(key).is_none());
                 }
                 _ => {}
             }

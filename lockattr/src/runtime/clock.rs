@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tokio::runtime::Handle;
 
-use crate::engine::{Elapsed, Engine};
+use crate::runtime::background::{Background, Elapsed};
 
 /// The clock that a store's leases are measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ impl Clock {
         }
     }
 
-    pub(crate) async fn sleep_until(self, engine: &Engine, at: Instant) {
+    pub(crate) async fn sleep_until(self, background: &Background, at: Instant) {
         match self {
-            Self::Real => engine.sleep_until(at).await,
+            Self::Real => background.sleep_until(at).await,
             Self::Tokio => tokio::time::sleep_until(at.into()).await,
         }
     }
@@ -48,12 +48,12 @@ impl Clock {
     /// Polls `work` until it is done or, in this time, `at` has come.
     pub(crate) async fn until<F: Future>(
         self,
-        engine: &Engine,
+        background: &Background,
         at: Instant,
         work: F,
     ) -> Result<F::Output, Elapsed> {
         match self {
-            Self::Real => engine.until(at, work).await,
+            Self::Real => background.until(at, work).await,
             Self::Tokio => tokio::time::timeout_at(at.into(), work)
                 .await
                 .map_err(|_| Elapsed),

@@ -1,0 +1,533 @@
+//! One acquisition: one object from its first request to the last thing that may still come of it.
+//!
+//! It knows every lock that it has asked for, whether it may stand in the store's queue, whether a
+//! request of it was never answered, and until when its lease may be relied on. [`State`] says how far
+//! it has come; what the store and the keeper do about that is none of its affairs.
+//!
+//! There may be very many of them that hold: what few leases need is behind a box that few leases have.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::OnceCell;
+
+use crate::error::{Error, LossCause};
+use crate::owner::{Id, Origin};
+use crate::runtime::clock::Clock;
+use crate::stats::Counters;
+use crate::store::{Claim, Found, Leave, relied_on};
+
+mod ended;
+mod keys;
+mod marks;
+mod options;
+mod state;
+
+pub(crate) use keys::LockKeys;
+use marks::Marks;
+pub(crate) use options::LeaseOptions;
+use state::SharedState;
+pub(crate) use state::{EndedBy, Event, Return, State};
+
+/// What callers of one client who want the same have in common: a hash of the locks, with a secret
+/// key. Two that had it in common by chance would wait for each other, and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct QueueId(u64);
+
+impl From<u64> for QueueId {
+    fn from(hash: u64) -> Self {
+        Self(hash)
+    }
+}
+
+impl From<QueueId> for u64 {
+    fn from(queue: QueueId) -> Self {
+        queue.0
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    pub(crate) keys: LockKeys,
+    pub(crate) queue: QueueId,
+    id: Id,
+    /// The owner as text, where somebody has asked for it.
+    text: OnceLock<Box<str>>,
+    /// When it was granted, or handed over.
+    pub(crate) granted: Instant,
+    ttl_ms: AtomicU64,
+    /// Until when it may be relied on, in nanoseconds after `granted`.
+    deadline: AtomicU64,
+    aside: Mutex<Aside>,
+    common: Arc<Common>,
+    /// Which slot it holds of a lock with several.
+    slot: u16,
+    pub(crate) clock: Clock,
+    renew: bool,
+    /// Whether the call asked for more than a ttl.
+    special: bool,
+    state: SharedState,
+    /// Whether a request of it was never answered, and may still be carried out.
+    unanswered: AtomicBool,
+    /// Whether it may stand in the store's queue.
+    may_queue: AtomicBool,
+    /// Whether a body runs under it, which has to be stopped before the keys may be given back.
+    pub(crate) guarded: AtomicBool,
+    /// Whether a renewal is under way; the keeper's schedule has no room for that.
+    pub(crate) renewing: AtomicBool,
+    /// How often the log was told of its age.
+    pub(crate) told: AtomicU8,
+    /// How many handles of the lease there are.
+    handles: AtomicU32,
+}
+
+/// What the acquisitions of one client have in common.
+pub(crate) struct Common {
+    pub(crate) origin: Origin,
+    pub(crate) counters: Arc<Counters>,
+    /// Lets whoever waits for the same know of an end.
+    pub(crate) on_end: Box<dyn Fn(&Acquisition) + Send + Sync>,
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common").finish_non_exhaustive()
+    }
+}
+
+/// What is seldom looked at. Nothing is woken or dropped while it is locked: a waker may poll inline,
+/// and may be the last handle of a task whose end comes back here.
+#[derive(Debug, Default)]
+struct Aside {
+    /// Whom to wake at the end: in most cases one, the call itself.
+    waker: Option<Waker>,
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    options: Option<LeaseOptions>,
+    shared: Option<Arc<SharedByHandles>>,
+    /// More of those to wake at the end, by ticket.
+    wakers: Vec<Option<Waker>>,
+    marks: Marks,
+    keepers_release: Option<KeepersRelease>,
+}
+
+/// What handles share, apart from the grant.
+#[derive(Debug, Default)]
+pub(crate) struct SharedByHandles {
+    pub(crate) token: OnceCell<u64>,
+    /// The place right under the call that took the lease.
+    pub(crate) joining: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// What has come of the keeper's own release of keys whose holder gives them back as well, on a runtime
+/// that does not get round to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeepersRelease {
+    /// Under way, or never answered.
+    Asked,
+    Found(Found),
+}
+
+/// The deadline before and after it was shortened, in nanoseconds after the grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shortened {
+    before: u64,
+    now: u64,
+}
+
+/// What was granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) slot: usize,
+    pub(crate) at: Instant,
+    /// Until when it may be relied on.
+    pub(crate) until: Instant,
+}
+
+impl Acquisition {
+    /// One that has asked for nothing yet.
+    pub(crate) fn new(
+        keys: LockKeys,
+        queue: QueueId,
+        id: Id,
+        clock: Clock,
+        options: LeaseOptions,
+        common: Arc<Common>,
+    ) -> Self {
+        let acquisition = Self {
+            keys,
+            queue,
+            id,
+            text: OnceLock::new(),
+            granted: clock.now(),
+            ttl_ms: AtomicU64::new(0),
+            deadline: AtomicU64::new(0),
+            aside: Mutex::default(),
+            common,
+            slot: 0,
+            clock,
+            renew: options.renew,
+            special: options.are_special(),
+            state: SharedState::new(State::Idle),
+            unanswered: AtomicBool::new(false),
+            may_queue: AtomicBool::new(false),
+            guarded: AtomicBool::new(false),
+            renewing: AtomicBool::new(false),
+            told: AtomicU8::new(0),
+            handles: AtomicU32::new(1),
+        };
+        if acquisition.special {
+            acquisition.aside().more().options = Some(options);
+        }
+        acquisition.set_ttl(options.ttl);
+        acquisition
+    }
+
+    /// The store asks, or another caller has handed on, what becomes a lease by this.
+    pub(crate) fn grant(&mut self, grant: Grant) {
+        // There are a thousand slots at most.
+        self.slot = u16::try_from(grant.slot).unwrap_or(u16::MAX);
+        self.granted = grant.at;
+        self.runs_until(grant.until);
+        // The store granted before its answer came, which is now.
+        let min_hold = self.special_options().map(|options| options.min_hold);
+        self.close_for(0..self.keys.locks().len(), min_hold.unwrap_or_default());
+        let _ = self.happens(Event::Grant);
+    }
+
+    pub(crate) fn happens(&self, event: Event) -> Result<State, State> {
+        self.state.happens(event)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.get()
+    }
+
+    /// What the store is asked about, by its owner.
+    pub(crate) fn claim<'a>(&'a self, owner: &'a str, ttl: Duration) -> Claim<'a> {
+        Claim::new(self.keys.locks(), owner, ttl).permits(self.keys.permits())
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.slot.into()
+    }
+
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire)
+    }
+
+    /// A request of it was not answered.
+    pub(crate) fn set_unanswered(&self) {
+        self.unanswered.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn may_queue(&self) -> bool {
+        self.may_queue.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_may_queue(&self, may_queue: bool) {
+        self.may_queue.store(may_queue, Ordering::Release);
+    }
+
+    /// Whether the keeper renews it.
+    pub(crate) fn renews(&self) -> bool {
+        self.renew
+    }
+
+    /// How it is to be held.
+    pub(crate) fn options(&self) -> LeaseOptions {
+        let plain = || LeaseOptions::plain(self.ttl(), self.renew);
+        self.special_options().unwrap_or_else(plain)
+    }
+
+    fn special_options(&self) -> Option<LeaseOptions> {
+        if !self.special {
+            return None;
+        }
+        self.aside().more.as_ref()?.options
+    }
+
+    /// One more handle.
+    pub(crate) fn take_handle(&self) {
+        // As with an `Arc`, a handle is made from one that stays.
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One handle less; says whether it was the last.
+    pub(crate) fn drop_handle(&self) -> bool {
+        self.handles.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether there are more handles than this one.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.handles.load(Ordering::Acquire) > 1
+    }
+
+    pub(crate) fn shared(&self) -> Arc<SharedByHandles> {
+        Arc::clone(self.aside().more().shared.get_or_insert_default())
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_ttl(&self, ttl: Duration) {
+        let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        self.ttl_ms.store(ms, Ordering::Release);
+    }
+
+    /// The ttl that the store is asked for: a lock that is to stay closed for longer than the lease
+    /// does so also where its holder dies.
+    pub(crate) fn ttl_to_ask(&self, ttl: Duration) -> Duration {
+        ttl.max(self.closed())
+    }
+
+    /// Until when it may be relied on, unless it is renewed.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.granted + Duration::from_nanos(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// When the ttl was started last.
+    pub(crate) fn started(&self) -> Instant {
+        let deadline = self.deadline();
+        deadline
+            .checked_sub(relied_on(self.ttl()))
+            .unwrap_or(deadline)
+    }
+
+    /// The store has confirmed a ttl that may be relied on until then.
+    pub(crate) fn runs_until(&self, until: Instant) {
+        self.deadline.store(self.nanos(until), Ordering::Release);
+    }
+
+    /// The store is being asked for a ttl that may end sooner, and may not be heard to confirm it.
+    /// The answer takes that back.
+    pub(crate) fn runs_at_most_until(&self, until: Instant) -> Shortened {
+        let now = self.nanos(until);
+        let before = self.deadline.fetch_min(now, Ordering::AcqRel);
+        Shortened { before, now }
+    }
+
+    /// The store has refused to shorten the ttl.
+    pub(crate) fn runs_on(&self, shortened: Shortened) {
+        let Shortened { before, now } = shortened;
+        if now < before {
+            // Not where a confirmed ttl has come in between.
+            let _ =
+                self.deadline
+                    .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    fn nanos(&self, until: Instant) -> u64 {
+        let after = until.saturating_duration_since(self.granted);
+        u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether another caller may go on with what its holder has given up.
+    pub(crate) fn can_be_handed_over(&self) -> bool {
+        let left = self.deadline().saturating_duration_since(self.clock.now());
+        self.clock == Clock::Real
+            && !self.is_unanswered()
+            && self.keys.permits() == 1
+            && left >= self.ttl() / 2
+            && self.leaves().is_empty()
+            && self.loss().is_none()
+    }
+
+    /// When the lease ends unless it is renewed, and at the latest.
+    pub(crate) fn end(&self) -> Instant {
+        let deadline = self.deadline();
+        self.last_moment()
+            .map_or(deadline, |last| last.min(deadline))
+    }
+
+    fn last_moment(&self) -> Option<Instant> {
+        Some(self.granted + self.special_options()?.max_hold?)
+    }
+
+    /// A success is to keep these locks from being taken again for so long.
+    pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        let until = self.clock.now() + length;
+        self.aside().more().marks.done(locks, until);
+    }
+
+    /// Since when the work of any of these locks is done, if a call under this lease has done it.
+    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
+        self.aside().more.as_ref()?.marks.done_since(locks)
+    }
+
+    /// These locks are to stay closed for so long from now on.
+    pub(crate) fn close_for(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        if !length.is_zero() {
+            let until = self.clock.now() + length;
+            self.aside().more().marks.close(locks, until);
+        }
+    }
+
+    /// For how long any of the locks is to stay closed yet.
+    fn closed(&self) -> Duration {
+        let aside = self.aside();
+        let until = aside
+            .more
+            .as_ref()
+            .and_then(|more| more.marks.closed_until());
+        drop(aside);
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(self.clock.now())
+        })
+    }
+
+    /// For how long a success keeps any of the locks from being taken again.
+    pub(crate) fn done_for(&self) -> Option<Duration> {
+        let until = self.aside().more.as_ref()?.marks.done_until()?;
+        Some(until.saturating_duration_since(self.clock.now()))
+    }
+
+    /// What a release at this moment leaves under each of the locks; empty where that is nothing.
+    pub(crate) fn leaves(&self) -> Vec<Leave> {
+        let has_none = |more: &More| more.marks.is_empty();
+        if self.aside().more.as_deref().is_none_or(has_none) {
+            return Vec::new();
+        }
+        let (now, is_lost) = (self.clock.now(), self.loss().is_some());
+        let aside = self.aside();
+        let marks = aside.more.as_ref().map(|more| &more.marks);
+        marks.map_or_else(Vec::new, |marks| {
+            marks.leaves(self.keys.locks().len(), now, is_lost)
+        })
+    }
+
+    pub(crate) fn set_keepers_release(&self, release: KeepersRelease) {
+        self.aside().more().keepers_release = Some(release);
+    }
+
+    pub(crate) fn keepers_release(&self) -> Option<KeepersRelease> {
+        self.aside().more.as_ref()?.keepers_release
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which acquisition it is.
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Who holds the keys in the store.
+    pub(crate) fn owner(&self) -> String {
+        self.common.origin.owner(self.id)
+    }
+
+    /// The same for somebody who cannot keep it; a lease whose owner nobody asks for has no room for
+    /// the text.
+    pub(crate) fn owner_kept(&self) -> &str {
+        self.text.get_or_init(|| self.owner().into_boxed_str())
+    }
+
+    /// How the lease was lost, if it was. A deadline that has passed is a loss from the first time
+    /// that anybody looks, and for good.
+    pub(crate) fn loss(&self) -> Option<LossCause> {
+        if self.state() == State::Held {
+            let now = self.clock.now();
+            if now >= self.deadline() {
+                self.lose(LossCause::Expired);
+            } else if self.last_moment().is_some_and(|last| now >= last) {
+                self.lose(LossCause::HeldTooLong);
+            }
+        }
+        match self.state() {
+            State::Over(EndedBy::Lost(cause), _) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Ends the lease as lost, unless it has ended already.
+    pub(crate) fn lose(&self, cause: LossCause) {
+        if self.happens(Event::Lose(cause)).is_ok() {
+            // Counted before anybody is told, so that whoever is told finds it counted.
+            self.common.counters.lost.up();
+            self.tell_ended();
+            self.tell_queue();
+        }
+    }
+
+    /// Ends it as given back by its holder, unless it has ended already.
+    pub(crate) fn give_back(&self) {
+        if self.happens(Event::GiveBack).is_ok() {
+            self.tell_ended();
+        }
+    }
+
+    /// Whoever waits for the same may ask the store for it.
+    pub(crate) fn tell_queue(&self) {
+        (self.common.on_end)(self);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state(), State::Over(..))
+    }
+
+    /// Whether its holder has asked the store to take it back, and waits for the answer.
+    pub(crate) fn is_on_its_way_back(&self) -> bool {
+        self.state() == State::Over(EndedBy::GivenBack, Return::Asked)
+    }
+
+    /// Whether its holder has given it back, or is about to.
+    pub(crate) fn is_given_back(&self) -> bool {
+        matches!(self.state(), State::Over(EndedBy::GivenBack, _))
+    }
+
+    pub(crate) fn lost(&self, cause: LossCause) -> Error {
+        Error::Lost {
+            key: self.keys.label().to_owned(),
+            cause,
+            held: self.clock.now().saturating_duration_since(self.granted),
+        }
+    }
+}
+
+impl Aside {
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+}
+
+#[cfg(test)]
+impl Acquisition {
+    /// A renewed lease of nothing in particular.
+    pub(crate) fn sample(
+        queue: QueueId,
+        sent: Instant,
+        ttl: Duration,
+        on_end: impl Fn(&Self) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let common = Common {
+            origin: Origin::here(),
+            counters: Arc::default(),
+            on_end: Box::new(on_end),
+        };
+        let mut acquisition = Self::new(
+            LockKeys::of_one("sample"),
+            queue,
+            Id::default(),
+            Clock::Real,
+            LeaseOptions::plain(ttl, true),
+            Arc::new(common),
+        );
+        let _ = acquisition.happens(Event::Ask);
+        acquisition.grant(Grant {
+            slot: 0,
+            at: sent,
+            until: sent + relied_on(ttl),
+        });
+        Arc::new(acquisition)
+    }
+}

@@ -1,0 +1,40 @@
+//! How a lease is to be held.
+
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseOptions {
+    pub(crate) ttl: Duration,
+    /// Whether the keeper renews it.
+    pub(crate) renew: bool,
+    /// The key stays closed at least this long, counted from the grant.
+    pub(crate) min_hold: Duration,
+    /// The lease ends after this long.
+    pub(crate) max_hold: Option<Duration>,
+    /// How long a success keeps the key from running again.
+    pub(crate) once: Option<Duration>,
+    /// How long a body may wind down after a loss.
+    pub(crate) grace: Duration,
+}
+
+impl LeaseOptions {
+    /// A lease of that ttl and nothing more.
+    pub(crate) fn plain(ttl: Duration, renew: bool) -> Self {
+        Self {
+            ttl,
+            renew,
+            min_hold: Duration::ZERO,
+            max_hold: None,
+            once: None,
+            grace: Duration::ZERO,
+        }
+    }
+
+    /// Whether there is more to it.
+    pub(crate) fn are_special(&self) -> bool {
+        !self.min_hold.is_zero()
+            || self.max_hold.is_some()
+            || self.once.is_some()
+            || !self.grace.is_zero()
+    }
+}

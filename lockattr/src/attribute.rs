@@ -1,0 +1,78 @@
+//! What an expansion of the attribute calls: take the lease of a call, poll the body within it, answer
+//! by the function's return type.
+//!
+//! Everything in here is called by generated code alone, by the names in `__private`.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use crate::acquire::{CallOptions, Nesting};
+use crate::client::Client;
+use crate::error::Error;
+use crate::key::{KeyError, Keys};
+use crate::lease::Lease;
+
+pub(crate) mod answer;
+pub(crate) mod client_argument;
+pub(crate) mod policy;
+pub(crate) mod within;
+
+/// How a call begins.
+#[derive(Debug)]
+pub enum Entered {
+    /// With its lease.
+    Held(Lease),
+    /// With the key held elsewhere.
+    Busy(Error),
+    /// With the work done already.
+    Done(Error),
+    /// With none of these: the store could not be asked, or the call could not be made.
+    Down(Error),
+}
+
+/// Takes the lease of a call.
+pub fn enter<K: Into<Keys>>(
+    client: Option<Client>,
+    key: Result<K, KeyError>,
+    options: CallOptions,
+) -> impl Future<Output = Entered> + Send {
+    enter_keys(client, key.map(K::into), options)
+}
+
+/// An `async fn` would have room for its arguments twice, here and below.
+fn enter_keys(
+    client: Option<Client>,
+    keys: Result<Keys, KeyError>,
+    options: CallOptions,
+) -> impl Future<Output = Entered> + Send {
+    let client = client.map_or_else(Client::current, Ok);
+    async move {
+        let client = match client {
+            Ok(client) => client,
+            Err(error) => return Entered::Down(error),
+        };
+        let keys = keys.map_err(Error::Key);
+        match client.0.acquire(keys, &options, Nesting::Joins).await {
+            Ok(lease) => {
+                lease.guard();
+                Entered::Held(lease)
+            }
+            Err(error @ Error::Busy { .. }) => Entered::Busy(error),
+            Err(error @ Error::Done { .. }) => Entered::Done(error),
+            Err(error) => Entered::Down(error),
+        }
+    }
+}
+
+/// What a block that never waits has to give.
+///
+/// # Panics
+/// Where it waits, which an expansion's own block does not.
+#[must_use]
+pub fn at_once<M: Future>(making: M) -> M::Output {
+    match pin!(making).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(made) => made,
+        Poll::Pending => unreachable!("a function that is not async cannot wait"),
+    }
+}

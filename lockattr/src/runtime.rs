@@ -1,0 +1,10 @@
+//! What runs where, and what time it is: the client's own thread, clocks, pauses and wakers. It knows
+//! nothing of locks.
+
+pub(crate) mod background;
+pub(crate) mod clock;
+mod events;
+pub(crate) mod jitter;
+pub(crate) mod on_behalf;
+pub(crate) mod stderr;
+pub(crate) mod waker;

@@ -1,0 +1,138 @@
+//! The names of the wire format: the keys of a lock, and how a claim stands in a queue.
+//!
+//! A lock is stored under its own key. Every helper key is `{prefix}{kind}:{{lock}}{rest}`: under the
+//! client's prefix, so that one rule of an ACL covers it, and with the whole lock key as its hash tag, so
+//! that a cluster keeps it in the lock's own hash slot. No other file of the crate builds such a name;
+//! the scripts are given theirs.
+
+use std::borrow::Cow;
+use std::io::Write;
+
+use redis::{RedisWrite, ToRedisArgs};
+
+use super::millis;
+use crate::store::{Claim, Held};
+
+/// The names that one client uses.
+pub(super) struct Names {
+    prefix: String,
+    channel: String,
+}
+
+impl Names {
+    /// Those of a client with this prefix and this id.
+    pub(super) fn new(prefix: &str, client: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            channel: format!("{prefix}wake:{client}"),
+        }
+    }
+
+    /// The channel on which the client is told of what it waits for.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The keys that a claim asks for: its locks, or the slots of its only one.
+    pub(super) fn wanted<'a>(&self, claim: &Claim<'a>) -> Cow<'a, [String]> {
+        if !has_slots(claim) {
+            return Cow::Borrowed(claim.locks);
+        }
+        let slots = 0..claim.permits as usize;
+        let lock = lock(claim);
+        Cow::Owned(slots.map(|slot| self.slot(lock, slot)).collect())
+    }
+
+    /// The keys that a granted claim holds.
+    pub(super) fn held<'a>(&self, held: &Held<'a>) -> Cow<'a, [String]> {
+        let claim = &held.claim;
+        if !has_slots(claim) || held.slot == 0 {
+            return Cow::Borrowed(claim.locks);
+        }
+        Cow::Owned(vec![self.slot(lock(claim), held.slot)])
+    }
+
+    /// The key of a lock's slot. The first one is the lock itself: applications that count different
+    /// numbers of holders then exclude each other as far as their numbers go.
+    fn slot(&self, lock: &str, slot: usize) -> String {
+        if slot == 0 {
+            lock.to_owned()
+        } else {
+            format!("{}slot:{{{lock}}}{slot}", self.prefix)
+        }
+    }
+
+    /// The queue of those who wait for a lock.
+    pub(super) fn queue<'a>(&'a self, lock: &'a str) -> QueueName<'a> {
+        let prefix = &self.prefix;
+        QueueName { prefix, lock }
+    }
+
+    /// The queues of a claim: one for each lock, which the slots of a lock share.
+    pub(super) fn queues<'a>(&'a self, claim: &Claim<'a>) -> Vec<QueueName<'a>> {
+        claim.locks.iter().map(|lock| self.queue(lock)).collect()
+    }
+
+    /// The counter of a lock's tokens.
+    pub(super) fn counter(&self, lock: &str) -> String {
+        format!("{}token:{{{lock}}}", self.prefix)
+    }
+
+    /// How a claim stands in a queue. It may be given each of as many slots as it asks for; of several
+    /// locks, each.
+    pub(super) fn entry(&self, claim: &Claim<'_>) -> String {
+        let Claim { owner, ttl, .. } = claim;
+        format!(
+            "{owner} {} {} {}",
+            millis(*ttl),
+            count(claim),
+            self.channel()
+        )
+    }
+}
+
+/// Whether a claim is to one slot of a lock that several may hold.
+pub(super) fn has_slots(claim: &Claim<'_>) -> bool {
+    claim.permits > 1
+}
+
+/// How many keys a claim asks for.
+pub(super) fn count(claim: &Claim<'_>) -> usize {
+    if has_slots(claim) {
+        claim.permits as usize
+    } else {
+        claim.locks.len()
+    }
+}
+
+/// The first of a claim's locks, or its only one.
+pub(super) fn lock<'a>(claim: &Claim<'a>) -> &'a str {
+    claim.locks.first().map_or("", String::as_str)
+}
+
+/// The key of a queue, written straight into a command.
+pub(super) struct QueueName<'a> {
+    prefix: &'a str,
+    lock: &'a str,
+}
+
+impl QueueName<'_> {
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    fn parts(&self) -> [&str; 4] {
+        [self.prefix, "wait:{", self.lock, "}"]
+    }
+}
+
+impl ToRedisArgs for QueueName<'_> {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        let mut name = out.writer_for_next_arg();
+        for part in self.parts() {
+            // It goes into memory, which does not fail.
+            let _ = name.write_all(part.as_bytes());
+        }
+    }
+}

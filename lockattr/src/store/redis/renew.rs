@@ -1,0 +1,177 @@
+//! Renewing: many leases in one call of a script, over a connection of its own.
+//!
+//! What keeps one key from being renewed is that key's error and no other's. Where the server refuses
+//! all keys for one of them, as an ACL or a cluster does, that one is found by halves.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::fault::{Fault, Otherwise};
+use super::reply::each;
+use super::script::Form;
+use super::{Redis, millis};
+use crate::error::StoreError;
+use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
+
+/// One key of a lease.
+pub(super) struct RenewedKey<'a> {
+    pub(super) name: &'a str,
+    pub(super) owner: &'a str,
+    pub(super) ttl: Duration,
+}
+
+impl Redis {
+    pub(super) async fn renew_leases(
+        &self,
+        leases: &[Held<'_>],
+        patience: Duration,
+    ) -> Vec<Renewed> {
+        let held: Vec<_> = leases.iter().map(|lease| self.names.held(lease)).collect();
+        let keys: Vec<_> = leases
+            .iter()
+            .zip(&held)
+            .flat_map(|(lease, names)| keys_of(lease, names))
+            .collect();
+        let mut answers = self.renew_keys(&keys, patience).await.into_iter();
+        held.iter()
+            .map(|names| worst(answers.by_ref().take(names.len())))
+            .collect()
+    }
+
+    /// Renews together what may be, and the rest by halves.
+    fn renew_keys<'a>(
+        &'a self,
+        keys: &'a [RenewedKey<'a>],
+        patience: Duration,
+    ) -> Pin<Box<dyn Future<Output = Vec<Renewed>> + Send + 'a>> {
+        Box::pin(async move {
+            match self.renew_together(keys, patience).await {
+                Ok(each) => {
+                    if each
+                        .iter()
+                        .any(|one| one.as_ref().is_err_and(Fault::is_transient))
+                    {
+                        self.watchdog.give_up_any();
+                    }
+                    each.into_iter()
+                        .map(|one| one.map_err(|fault| fault.error))
+                        .collect()
+                }
+                Err(fault) if fault.otherwise == Some(Otherwise::Apart) && keys.len() > 1 => {
+                    let (left, right) = keys.split_at(keys.len() / 2);
+                    let left = self.renew_keys(left, patience);
+                    let (mut left, right) = both(left, self.renew_keys(right, patience)).await;
+                    left.extend(right);
+                    left
+                }
+                Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
+            }
+        })
+    }
+
+    async fn renew_together(
+        &self,
+        keys: &[RenewedKey<'_>],
+        patience: Duration,
+    ) -> Result<Vec<Result<Renewal, Fault>>, Fault> {
+        let call = |form: Form<'_>| Self::renew_call(form, keys);
+        let renew = &self.scripts.renew;
+        let (answer, sent) = renew
+            .run_by_watchdog(&self.watchdog, call, patience)
+            .await?;
+        let found = each(&answer, keys.len()).ok_or_else(|| {
+            self.watchdog.give_up_any();
+            Fault::nonsense(&answer)
+        })?;
+        let renewal = |(key, found): (&RenewedKey<'_>, Result<Found, Fault>)| {
+            found.map(|found| match found {
+                Found::Ours => Renewal::Until(relied_on_until(sent, key.ttl)),
+                Found::Nothing => Renewal::Gone,
+                Found::Another => Renewal::Taken,
+            })
+        };
+        Ok(keys.iter().zip(found).map(renewal).collect())
+    }
+
+    pub(super) fn renew_call(form: Form<'_>, keys: &[RenewedKey<'_>]) -> Cmd {
+        let names: Vec<_> = keys.iter().map(|key| key.name).collect();
+        let mut command = form.call(&names, &[]);
+        for key in keys {
+            command.arg(key.owner).arg(millis(key.ttl));
+        }
+        command
+    }
+}
+
+fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = RenewedKey<'a>> {
+    let (owner, ttl) = (lease.claim.owner, lease.claim.ttl);
+    names
+        .iter()
+        .map(move |name| RenewedKey { name, owner, ttl })
+}
+
+/// A lease of several keys is as good as the worst of them: lost where one is known to be, however
+/// little is known of the others; and renewed only where all are.
+fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
+    let worst = answers.reduce(|left, right| match (left, right) {
+        (lost @ Ok(Renewal::Gone | Renewal::Taken), _)
+        | (_, lost @ Ok(Renewal::Gone | Renewal::Taken)) => lost,
+        (failed @ Err(_), _) | (_, failed @ Err(_)) => failed,
+        (Ok(Renewal::Until(left)), Ok(Renewal::Until(right))) => {
+            Ok(Renewal::Until(left.min(right)))
+        }
+    });
+    worst.unwrap_or_else(|| Err(StoreError::refused("a lease of no locks was to be renewed")))
+}
+
+/// Waits for both, which go on at the same time.
+async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Output) {
+    let (mut first, mut second) = (None, None);
+    poll_fn(|cx| {
+        for (future, output) in [(&mut left, &mut first), (&mut right, &mut second)] {
+            if output.is_none()
+                && let Poll::Ready(done) = Pin::new(future).poll(cx)
+            {
+                *output = Some(done);
+            }
+        }
+        match (first.take(), second.take()) {
+            (Some(left), Some(right)) => Poll::Ready((left, right)),
+            waiting => {
+                (first, second) = waiting;
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_of_several_keys_is_as_good_as_the_worst_of_them() {
+        let early = Instant::now();
+        let late = early + Duration::from_secs(1);
+        let until = |at| Ok(Renewal::Until(at));
+        let failed = || Err(StoreError::refused("no"));
+        let of = |answers: Vec<Renewed>| worst(answers.into_iter());
+        assert_eq!(
+            of(vec![until(late), until(early)]).unwrap(),
+            Renewal::Until(early)
+        );
+        assert!(of(vec![until(late), failed(), until(late)]).is_err());
+        for lost in [Renewal::Gone, Renewal::Taken] {
+            assert_eq!(of(vec![failed(), until(early), Ok(lost)]).unwrap(), lost);
+            assert_eq!(of(vec![Ok(lost), failed()]).unwrap(), lost);
+        }
+        assert!(of(Vec::new()).is_err());
+    }
+}
