@@ -29,7 +29,7 @@ impl Promise {
     }
 }
 
-impl fmt::Display for Promise {
+impl Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { of, says } = self;
         write!(f, "`{of}`, \"{says}\"")

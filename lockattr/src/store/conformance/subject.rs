@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 use super::promise::{
     BOUND, BUSY_LOCK, BUSY_OWNER, BUSY_REMAINING, FOUND, GRANTS, ONE_EACH, Promise, RELIED_ON,
 };
-use crate::clock::Clock;
 use crate::owner::Origin;
+use crate::runtime::clock::Clock;
 use crate::store::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewal, Reply, Store, Token,
     relied_on_until,

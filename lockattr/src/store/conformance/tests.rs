@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use super::promise::{self, Promise};
 use super::{check, outage};
 use crate::Memory;
-use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::runtime::clock::Clock;
 use crate::store::{
     Acquired, Attempt, Claim, Found, Held, Leave, Limits, Release, Renewal, Renewed, Reply, Store,
     Token, WakeUp, WakeUps, relied_on_until,
@@ -407,7 +407,7 @@ impl Store for Flawed {
         })
     }
 
-    fn wakeups<'a>(&'a self, claim: Claim<'a>) -> Box<dyn WakeUps + 'a> {
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
         /// Keeps its owner in the queue.
         struct Silent<'a>(
             #[allow(dead_code, reason = "it is there to be dropped")] Box<dyn WakeUps + 'a>,
