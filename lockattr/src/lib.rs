@@ -50,6 +50,7 @@
 //! # Features
 //!
 //! - `tls`: `rediss://` URLs, by rustls.
+//! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;

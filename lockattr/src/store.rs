@@ -12,6 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::StoreError;
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod unguarded;

@@ -22,6 +22,8 @@ use crate::runtime::background::Background;
 
 mod acquire;
 mod check;
+#[cfg(all(test, feature = "conformance"))]
+mod conformance;
 mod desk;
 mod fault;
 mod line;

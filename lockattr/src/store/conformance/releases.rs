@@ -1,0 +1,175 @@
+//! How a hold ends, and what it leaves.
+
+use std::time::{Duration, Instant};
+
+use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise};
+use super::subject::{Caller, Subject};
+use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, relied_on_until};
+
+/// A release frees what its owner holds, and nothing that anybody else holds; it says what it found.
+pub async fn releases(store: &dyn Store) {
+    let subject = Subject::new(store);
+    for known in [true, false] {
+        let holder = subject.newcomer();
+        let of = |slot| {
+            if known {
+                Release::held(slot, &[])
+            } else {
+                Release::whatever(false)
+            }
+        };
+        found(
+            &subject,
+            &holder,
+            of(0),
+            Found::Nothing,
+            "was never granted",
+        )
+        .await;
+
+        let grant = subject.granted(&holder).await;
+        found(&subject, &holder, of(grant.slot), Found::Ours, "is held").await;
+        found(
+            &subject,
+            &holder,
+            of(grant.slot),
+            Found::Nothing,
+            "was given back",
+        )
+        .await;
+
+        let next = subject.rival(&holder);
+        let next_grant = subject.granted_as(&ENDS, &next, Attempt::default()).await;
+        found(
+            &subject,
+            &holder,
+            of(grant.slot),
+            Found::Another,
+            "is another owner's",
+        )
+        .await;
+        subject.busy(&MISMATCH, &holder, &next, next_grant).await;
+        let renewed = subject.renew(&[next.held(next_grant.slot)]).await;
+        MISMATCH.holds(
+            matches!(renewed[..], [Renewal::Until(_)]),
+            format!("after a release by another owner a lease was answered as {renewed:?}"),
+        );
+        subject.give_back(&next, next_grant.slot).await;
+    }
+}
+
+async fn found(
+    subject: &Subject<'_>,
+    caller: &Caller,
+    release: Release<'_>,
+    is: Found,
+    what: &str,
+) {
+    let found = subject.release(caller, release).await;
+    FOUND.holds(
+        found == is,
+        format!("the release of what {what} was answered as {found:?}, not as {is:?}"),
+    );
+}
+
+/// A lock that is left closed is nobody's, also not its last owner's, and opens when its time is over.
+pub async fn closes(store: &dyn Store) {
+    let subject = Subject::new(store);
+    let holder = subject.newcomer();
+    let grant = subject.granted(&holder).await;
+    let length = subject.short_ttl();
+    let closed_at = subject.now();
+    let leave = [Leave::Closed(length)];
+    let closed = Release::held(grant.slot, &leave);
+    found(&subject, &holder, closed, Found::Ours, "is held").await;
+
+    let next = subject.rival(&holder);
+    for caller in [&next, &holder] {
+        let answer = subject.acquire(caller, Attempt::default()).await;
+        let is_closed = matches!(
+            &answer,
+            Acquired::Busy { owner, remaining, .. }
+                if *owner != holder.owner && *remaining <= length
+        );
+        let over = relied_on_until(closed_at, length) < subject.now();
+        CLOSED.holds(
+            is_closed || over,
+            format!("a lock that is closed for {length:?} was answered as {answer:?}"),
+        );
+        if over {
+            subject.release(caller, Release::whatever(false)).await;
+        }
+    }
+    nobodys(&subject, &CLOSED, &holder, grant.slot).await;
+    let open = relied_on_until(closed_at, length);
+    let next_grant = subject.granted_after(&CLOSED, &next, open).await;
+    subject.give_back(&next, next_grant.slot).await;
+}
+
+/// What its last owner cannot have back.
+async fn nobodys(subject: &Subject<'_>, promise: &Promise, last: &Caller, slot: usize) {
+    let renewed = subject.renew(&[last.held(slot)]).await;
+    promise.holds(
+        !matches!(renewed[..], [Renewal::Until(_)]),
+        "its last owner has renewed it",
+    );
+    let found = subject.release(last, Release::held(slot, &[])).await;
+    promise.holds(
+        found != Found::Ours,
+        "its last owner has given it back once more",
+    );
+}
+
+/// Work that is done is marked for its time: nobody is granted the lock, however long it would be waited
+/// for. With [`keep_marks`](Release::keep_marks) a mark is written also where nothing is left.
+pub async fn marks(store: &dyn Store) {
+    let subject = Subject::new(store);
+    let length = subject.short_ttl();
+    let leave = [Leave::Done(length)];
+    let done = Release::held(0, &leave);
+
+    let holder = subject.newcomer();
+    subject.granted(&holder).await;
+    let done_at = subject.now();
+    found(&subject, &holder, done, Found::Ours, "is held").await;
+    marked(&subject, &DONE, &holder, length, done_at).await;
+
+    let late = subject.newcomer();
+    found(&subject, &late, done, Found::Nothing, "is gone").await;
+    let next = subject.rival(&late);
+    let grant = subject
+        .granted_as(&KEEP_MARKS, &next, Attempt::default())
+        .await;
+    let kept = done.keeping_marks();
+    found(&subject, &late, kept, Found::Another, "is another owner's").await;
+    subject.busy(&MISMATCH, &late, &next, grant).await;
+    subject.give_back(&next, grant.slot).await;
+    let done_at = subject.now();
+    subject.release(&late, kept).await;
+    marked(&subject, &KEEP_MARKS, &late, length, done_at).await;
+}
+
+async fn marked(
+    subject: &Subject<'_>,
+    promise: &Promise,
+    last: &Caller,
+    length: Duration,
+    done_at: Instant,
+) {
+    let next = subject.rival(last);
+    let over = relied_on_until(done_at, length);
+    for (caller, wait) in [(&next, Duration::ZERO), (last, length), (&next, length)] {
+        let answer = subject.acquire(caller, Attempt::again(wait)).await;
+        let is_marked = matches!(answer, Acquired::Done { lock: 0, .. });
+        promise.holds(
+            is_marked || over < subject.now(),
+            format!("work that is done for {length:?} was answered as {answer:?}"),
+        );
+        if !is_marked {
+            subject.release(caller, Release::whatever(true)).await;
+        }
+    }
+    nobodys(subject, promise, last, 0).await;
+    let grant = subject.granted_after(promise, &next, over).await;
+    subject.give_back(&next, grant.slot).await;
+}
