@@ -173,7 +173,7 @@ impl Context {
         }
         let plain = when_unavailable == WhenUnavailable::Fail && self.fallbacks.local().is_none();
         let lease = match self.around() {
-            around if around.is_empty() && plain => asking::take(&self.keeper, call).await?,
+            around if around.is_empty() && plain => self.take_from_store(call).await?,
             around => {
                 self.take_within(&around, call, when_unavailable, nesting)
                     .await?

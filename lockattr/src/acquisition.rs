@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::OnceCell;
-
 use crate::error::{Error, LossCause};
 use crate::owner::{Id, Origin};
 use crate::runtime::clock::Clock;
+use crate::runtime::turns::Turns;
 use crate::stats::Counters;
 use crate::store::{Claim, Found, Leave, relied_on};
 
@@ -74,8 +73,8 @@ pub(crate) struct Acquisition {
     unanswered: AtomicBool,
     /// Whether it may stand in the store's queue.
     may_queue: AtomicBool,
-    /// Whether a body runs under it, which has to be stopped before the keys may be given back.
-    pub(crate) guarded: AtomicBool,
+    /// How many bodies run under it, which have to be stopped before the keys may be given back.
+    guards: AtomicU32,
     /// Whether a renewal is under way; the keeper's schedule has no room for that.
     pub(crate) renewing: AtomicBool,
     /// How often the log was told of its age.
@@ -115,14 +114,16 @@ struct More {
     wakers: Vec<Option<Waker>>,
     marks: Marks,
     keepers_release: Option<KeepersRelease>,
+    /// The ttl that is kept to once no request to shorten it is outstanding, and how many are.
+    longer_ttl: Option<(Duration, u32)>,
 }
 
 /// What handles share, apart from the grant.
 #[derive(Debug, Default)]
 pub(crate) struct SharedByHandles {
-    pub(crate) token: OnceCell<u64>,
-    /// The place right under the call that took the lease.
-    pub(crate) joining: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) token: OnceLock<u64>,
+    /// Of the calls right under the one that took the lease, one at a time is inside.
+    pub(crate) turns: Arc<Turns>,
 }
 
 /// What has come of the keeper's own release of keys whose holder gives them back as well, on a runtime
@@ -177,7 +178,7 @@ impl Acquisition {
             state: SharedState::new(State::Idle),
             unanswered: AtomicBool::new(false),
             may_queue: AtomicBool::new(false),
-            guarded: AtomicBool::new(false),
+            guards: AtomicU32::new(0),
             renewing: AtomicBool::new(false),
             told: AtomicU8::new(0),
             handles: AtomicU32::new(1),
@@ -253,6 +254,20 @@ impl Acquisition {
         self.aside().more.as_ref()?.options
     }
 
+    /// One more body runs under it.
+    pub(crate) fn guard(&self) {
+        self.guards.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One body less; says whether it was the last.
+    pub(crate) fn unguard(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guards.load(Ordering::Acquire) > 0
+    }
+
     /// One more handle.
     pub(crate) fn take_handle(&self) {
         // As with an `Arc`, a handle is made from one that stays.
@@ -277,7 +292,21 @@ impl Acquisition {
         Duration::from_millis(self.ttl_ms.load(Ordering::Acquire))
     }
 
+    /// Sets the ttl; while a request to shorten it is outstanding, that which is kept to later.
     pub(crate) fn set_ttl(&self, ttl: Duration) {
+        let mut aside = self.aside();
+        if let Some(more) = &mut aside.more
+            && let Some((longer, _)) = &mut more.longer_ttl
+        {
+            *longer = ttl;
+            drop(aside);
+            return self.store_ttl(ttl.min(self.ttl()));
+        }
+        drop(aside);
+        self.store_ttl(ttl);
+    }
+
+    fn store_ttl(&self, ttl: Duration) {
         let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         self.ttl_ms.store(ms, Ordering::Release);
     }
@@ -306,12 +335,37 @@ impl Acquisition {
         self.deadline.store(self.nanos(until), Ordering::Release);
     }
 
-    /// The store is being asked for a ttl that may end sooner, and may not be heard to confirm it.
-    /// The answer takes that back.
-    pub(crate) fn runs_at_most_until(&self, until: Instant) -> Shortened {
+    /// The store is being asked for a shorter ttl, and may not be heard to confirm it: from now on no
+    /// more than that is relied on, nor asked for. The answer takes back the deadline.
+    pub(crate) fn shorten(&self, ttl: Duration, until: Instant) -> Shortened {
+        let mut aside = self.aside();
+        let (_, outstanding) = aside.more().longer_ttl.get_or_insert((self.ttl(), 0));
+        *outstanding += 1;
+        drop(aside);
+        self.store_ttl(ttl.min(self.ttl()));
         let now = self.nanos(until);
         let before = self.deadline.fetch_min(now, Ordering::AcqRel);
         Shortened { before, now }
+    }
+
+    /// A request to shorten the ttl is outstanding no more.
+    pub(crate) fn lengthen_again(&self) {
+        let mut aside = self.aside();
+        let known = &mut aside.more().longer_ttl;
+        let longer = match known {
+            Some((longer, outstanding)) => {
+                *outstanding -= 1;
+                (*outstanding == 0).then_some(*longer)
+            }
+            None => None,
+        };
+        if longer.is_some() {
+            *known = None;
+        }
+        drop(aside);
+        if let Some(longer) = longer {
+            self.store_ttl(longer);
+        }
     }
 
     /// The store has refused to shorten the ttl.
@@ -354,8 +408,11 @@ impl Acquisition {
 
     /// A success is to keep these locks from being taken again for so long.
     pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
-        let until = self.clock.now() + length;
-        self.aside().more().marks.done(locks, until);
+        // What is done under a lease that has ended counts for nothing; what was done before does.
+        if self.loss().is_none() {
+            let until = self.clock.now() + length;
+            self.aside().more().marks.done(locks, until);
+        }
     }
 
     /// Since when the work of any of these locks is done, if a call under this lease has done it.
@@ -396,12 +453,10 @@ impl Acquisition {
         if self.aside().more.as_deref().is_none_or(has_none) {
             return Vec::new();
         }
-        let (now, is_lost) = (self.clock.now(), self.loss().is_some());
+        let now = self.clock.now();
         let aside = self.aside();
         let marks = aside.more.as_ref().map(|more| &more.marks);
-        marks.map_or_else(Vec::new, |marks| {
-            marks.leaves(self.keys.locks().len(), now, is_lost)
-        })
+        marks.map_or_else(Vec::new, |marks| marks.leaves(self.keys.locks().len(), now))
     }
 
     pub(crate) fn set_keepers_release(&self, release: KeepersRelease) {

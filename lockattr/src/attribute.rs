@@ -54,10 +54,7 @@ fn enter_keys(
         };
         let keys = keys.map_err(Error::Key);
         match client.0.acquire(keys, &options, Nesting::Joins).await {
-            Ok(lease) => {
-                lease.guard();
-                Entered::Held(lease)
-            }
+            Ok(lease) => Entered::Held(lease.guarded()),
             Err(error @ Error::Busy { .. }) => Entered::Busy(error),
             Err(error @ Error::Done { .. }) => Entered::Done(error),
             Err(error) => Entered::Down(error),

@@ -4,8 +4,9 @@
 //! that blocks its runtime nor a busy connection holds up a renewal. It is the one way out: whoever
 //! ends an acquisition, the call, the lease, a drop or a shutdown, calls [`Keeper::give_back`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
@@ -37,6 +38,8 @@ pub(crate) struct Keeper {
     pub(crate) counters: Arc<Counters>,
     pub(crate) queues: Arc<WaitQueues>,
     common: Arc<Common>,
+    /// Who else has to know of the end of a lease.
+    on_end: OnceLock<OnEnd>,
     /// Whether callers wait for each other: not where everybody is granted everything.
     excludes: bool,
     /// How long a request may take to be answered.
@@ -53,6 +56,15 @@ pub(crate) struct Keeper {
     pending: Mutex<Slab<Instant>>,
     /// Whether the last renewal could not be asked, so that an outage is one line in the log.
     failing: AtomicBool,
+}
+
+/// Called at the end of a lease.
+struct OnEnd(Box<dyn Fn(&Acquisition) + Send + Sync>);
+
+impl fmt::Debug for OnEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnEnd").finish_non_exhaustive()
+    }
 }
 
 /// What a client says that takes no more.
@@ -108,6 +120,7 @@ impl Keeper {
             counters,
             queues,
             common: Arc::new(common),
+            on_end: OnceLock::new(),
             excludes,
             process: std::process::id(),
             schedule: Arc::clone(&schedule),
@@ -119,6 +132,15 @@ impl Keeper {
         });
         background.spawn(renewals::watch(schedule, Arc::downgrade(&keeper)));
         keeper
+    }
+
+    /// Asks the store for a step, wherever this is polled.
+    pub(crate) async fn ask_store<T>(
+        &self,
+        step: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let answer = self.background.ask(step).await;
+        answer.unwrap_or_else(|| Err(StoreError::in_doubt("the store panicked")))
     }
 
     /// The clock in which a caller waits, and its lease lives.
@@ -214,6 +236,14 @@ impl Keeper {
     /// A lease is on its way back: the next of its queue may ask.
     pub(crate) fn left(&self, lease: &Arc<Acquisition>) {
         self.queues.left(lease);
+        if let Some(on_end) = self.on_end.get() {
+            on_end.0(lease);
+        }
+    }
+
+    /// Has something called at the end of each lease from now on.
+    pub(crate) fn at_each_end(&self, call: impl Fn(&Acquisition) + Send + Sync + 'static) {
+        let _ = self.on_end.set(OnEnd(Box::new(call)));
     }
 
     pub(crate) fn forget(&self, key: ScheduleKey) {
@@ -265,9 +295,16 @@ impl Keeper {
                 continue;
             }
             lease.lose(LossCause::Shutdown);
-            if !lease.guarded.load(Ordering::Acquire) && self.schedule.leave(key) {
-                self.give_back(lease);
+            if !lease.is_guarded() {
+                self.give_back_at_end(key, &lease);
             }
+        }
+    }
+
+    /// Gives back a lease of a client that is shut down, whatever handles there are.
+    pub(crate) fn give_back_at_end(self: &Arc<Self>, key: ScheduleKey, lease: &Arc<Acquisition>) {
+        if !lease.is_given_back() && self.schedule.leave(key) {
+            self.give_back(Arc::clone(lease));
         }
     }
 

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
-
-use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::acquisition::{
     Acquisition, Event, KeepersRelease, LeaseOptions, LockKeys, Return, State,
@@ -16,6 +13,7 @@ use crate::error::{Error, LossCause};
 use crate::keeper::{Keeper, ScheduleKey};
 use crate::limits;
 use crate::runtime::clock::Clock;
+use crate::runtime::turns::{MyTurn, Turns};
 use crate::store::{Found, Release, Token};
 
 /// A key that is held, until every handle of it is released or dropped.
@@ -32,6 +30,8 @@ use crate::store::{Found, Release, Token};
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 #[must_use = "dropped, as by `let _ = …`, a lease gives its key back at once: bind it to a name"]
 pub struct Lease {
+    /// That a body runs under this handle.
+    guard: Option<Guard>,
     grant: Grant,
     /// Where this handle stands among the calls that share the grant; that of the call which took it
     /// is in the grant.
@@ -45,11 +45,41 @@ struct Grant {
     key: ScheduleKey,
 }
 
+/// A body that runs under a lease, and has to be stopped before the keys may be given back.
+struct Guard {
+    acquisition: Arc<Acquisition>,
+    keeper: Arc<Keeper>,
+    key: ScheduleKey,
+}
+
+impl Guard {
+    fn of(grant: &Grant) -> Self {
+        grant.acquisition.guard();
+        Self {
+            acquisition: Arc::clone(&grant.acquisition),
+            keeper: Arc::clone(&grant.keeper),
+            key: grant.key,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // A shutdown has waited for this, where other handles are left that nobody stops.
+        if self.acquisition.unguard() && self.keeper.is_closed() {
+            self.keeper.give_back_at_end(self.key, &self.acquisition);
+        }
+    }
+}
+
 /// A locked call, under which one further call at a time may join its lease.
 struct Level {
-    joining: Arc<Mutex<()>>,
+    turns: Arc<Turns>,
     /// What the call asked for, having joined the leases of others.
     options: LeaseOptions,
+    /// Its keys, as the user knows them.
+    label: String,
+    started: Instant,
     /// The end of its `max_hold`.
     last: Option<Instant>,
     /// The locks that the call has named, where it has joined them.
@@ -80,6 +110,7 @@ impl Lease {
     pub(crate) fn new(acquisition: Arc<Acquisition>, keeper: Arc<Keeper>) -> Self {
         let key = keeper.keep(&acquisition);
         Self {
+            guard: None,
             grant: Grant {
                 acquisition,
                 keeper,
@@ -119,15 +150,20 @@ impl Lease {
     #[must_use = "the key is held for as long as the handle is"]
     pub fn share(&self) -> Self {
         Self {
+            guard: None,
             grant: self.grant.clone(),
             level: self.level.clone(),
         }
     }
 
-    /// The key, without the client's prefix. Of several keys, all, joined by ` + `.
+    /// The key, without the client's prefix. Of several keys, all, joined by ` + `. Of a call that has
+    /// joined the lease of another, its own.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.acquisition().keys.label()
+        match &self.level {
+            Some(level) => &level.label,
+            None => self.acquisition().keys.label(),
+        }
     }
 
     /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
@@ -147,11 +183,12 @@ impl Lease {
     /// How long the lease may be relied on from now on, unless it is renewed; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let lease = self.acquisition();
-        if self.check_process().is_err() || lease.loss().is_some() {
+        if self.check_process().is_err() || self.loss().is_some() {
             return Duration::ZERO;
         }
-        lease.end().saturating_duration_since(lease.clock.now())
+        let end = self.acquisition().end();
+        let end = self.own_end().map_or(end, |own| own.min(end));
+        end.saturating_duration_since(self.now())
     }
 
     /// The fencing token of this grant: larger than that of every earlier grant of the key, also
@@ -169,8 +206,12 @@ impl Lease {
     pub async fn token(&self) -> Result<u64, Error> {
         self.check_process()?;
         let shared = self.acquisition().shared();
-        let token = &shared.token;
-        token.get_or_try_init(|| self.draw_token()).await.copied()
+        if let Some(token) = shared.token.get() {
+            return Ok(*token);
+        }
+        // Nobody waits for another's draw, who may not be polled any more: of two the first counts.
+        let drawn = self.draw_token().await?;
+        Ok(*shared.token.get_or_init(|| drawn))
     }
 
     async fn draw_token(&self) -> Result<u64, Error> {
@@ -179,7 +220,7 @@ impl Lease {
         let (keeper, owner) = (&self.grant.keeper, lease.owner());
         let claim = lease.claim(&owner, lease.ttl());
         let drawing = keeper.store.token(claim.held(lease.slot()));
-        match keeper.background.within(drawing).await {
+        match keeper.ask_store(drawing).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
                 let cause = loss(found);
@@ -202,10 +243,18 @@ impl Lease {
             return forked;
         }
         loop {
-            if let Some(cause) = self.acquisition().loss() {
-                return self.acquisition().lost(cause);
+            if let Some(cause) = self.loss() {
+                return self.error(cause);
             }
-            self.acquisition().ended().await;
+            let ended = self.acquisition().ended();
+            match self.own_end() {
+                None => ended.await,
+                Some(own_end) => {
+                    let background = &self.grant.keeper.background;
+                    // Either way it is over then.
+                    let _ = self.clock().until(background, own_end, ended).await;
+                }
+            }
         }
     }
 
@@ -287,15 +336,29 @@ impl Lease {
 
     /// The loss of the lease, if it is known by now.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.acquisition().loss() {
-            Some(cause) => Err(self.acquisition().lost(cause)),
+        match self.loss() {
+            Some(cause) => Err(self.error(cause)),
             None => Ok(()),
         }
     }
 
+    /// How the lease was lost for this handle's call, if it was.
+    fn loss(&self) -> Option<LossCause> {
+        let level = self.level.as_ref();
+        let mut joints = level.into_iter().flat_map(|level| &level.joints);
+        self.acquisition()
+            .loss()
+            .or_else(|| joints.find_map(|joint| joint.acquisition.loss()))
+            .or_else(|| {
+                let is_over = self.own_end().is_some_and(|own_end| self.now() >= own_end);
+                is_over.then_some(LossCause::HeldTooLong)
+            })
+    }
+
     /// A body is going to run under this lease: shutting down waits until it was stopped.
-    pub(crate) fn guard(&self) {
-        self.acquisition().guarded.store(true, Ordering::Release);
+    pub(crate) fn guarded(mut self) -> Self {
+        self.guard = Some(Guard::of(&self.grant));
+        self
     }
 
     /// The body has come to a success, which leaves a mark where its call has a `once`.
@@ -320,7 +383,11 @@ impl Lease {
     /// How the lease was lost, if it was; `waker` is woken when that changes.
     pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
         self.acquisition().wake_at_end(ticket, waker);
-        self.acquisition().loss()
+        let level = self.level.as_ref();
+        let mut joints = level.into_iter().flat_map(|level| &level.joints);
+        self.acquisition()
+            .loss()
+            .or_else(|| joints.find_map(|joint| joint.acquisition.loss()))
     }
 
     /// When a call that has joined this lease has to end before the lease does.
@@ -338,7 +405,15 @@ impl Lease {
     }
 
     pub(crate) fn error(&self, cause: LossCause) -> Error {
-        self.acquisition().lost(cause)
+        let started = match &self.level {
+            Some(level) => level.started,
+            None => self.acquisition().granted,
+        };
+        Error::Lost {
+            key: self.key().to_owned(),
+            cause,
+            held: self.now().saturating_duration_since(started),
+        }
     }
 
     /// Until when a body may wind down after a loss that is noticed now: never past the moment up to
@@ -381,12 +456,12 @@ impl Lease {
     }
 
     /// Waits until no other call stands right under this one, and takes that place.
-    pub(crate) fn place_under(&self) -> impl Future<Output = OwnedMutexGuard<()>> + use<> {
-        let joining = match &self.level {
-            Some(level) => Arc::clone(&level.joining),
-            None => Arc::clone(&self.acquisition().shared().joining),
+    pub(crate) fn place_under(&self) -> impl Future<Output = MyTurn> + use<> {
+        let turns = match &self.level {
+            Some(level) => Arc::clone(&level.turns),
+            None => Arc::clone(&self.acquisition().shared().turns),
         };
-        joining.lock_owned()
+        turns.take()
     }
 
     /// What a call has joined that has named these of its locks.
@@ -402,9 +477,10 @@ impl Lease {
     /// A handle for a call on terms of its own that has joined others, and has taken those places.
     pub(crate) fn joined(
         self,
+        label: String,
         options: LeaseOptions,
         mut joints: Vec<Joint>,
-        places: Vec<OwnedMutexGuard<()>>,
+        places: Vec<MyTurn>,
     ) -> Self {
         for Joint { acquisition, locks } in &joints {
             acquisition.close_for(locks.iter().copied(), options.min_hold);
@@ -421,13 +497,16 @@ impl Lease {
         }
         let places = places.into_iter().map(|place| Box::new(place) as Place);
         let level = Level {
-            joining: Arc::default(),
+            turns: Arc::default(),
             options,
+            label,
+            started: self.now(),
             last: options.max_hold.map(|max| self.now() + max),
             joints,
             _places: places.collect(),
         };
         Self {
+            guard: self.guard,
             grant: self.grant,
             level: Some(Arc::new(level)),
         }
@@ -451,7 +530,7 @@ impl Grant {
         let claim = lease.claim(&owner, lease.ttl());
         let release = Release::held(lease.slot(), &left_behind);
         let releasing = self.keeper.store.release(claim, release);
-        let released = self.keeper.background.within(releasing).await;
+        let released = self.keeper.ask_store(releasing).await;
         // Not before: what is on its way for too long the keeper gives back as well.
         self.keeper.forget(self.key);
         self.keeper.left(lease);

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, oneshot};
 
@@ -128,7 +128,17 @@ pub(crate) enum Told {
     /// It is a front, and may go on with this lease.
     Handed(Front, Arc<Acquisition>),
     Busy(Busy),
+    Refused(Refused),
     Unavailable(StoreError),
+}
+
+/// Why nobody who wants the same can have it, and to wait does not help.
+#[derive(Clone, Debug)]
+pub(crate) enum Refused {
+    /// The work of one of the locks is done, since then.
+    Done(usize, SystemTime),
+    /// Something that is no lock is stored under one of them.
+    Foreign(usize, String),
 }
 
 type Teller = oneshot::Sender<Told>;

@@ -7,4 +7,5 @@ mod events;
 pub(crate) mod jitter;
 pub(crate) mod on_behalf;
 pub(crate) mod stderr;
+pub(crate) mod turns;
 pub(crate) mod waker;

@@ -60,8 +60,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// One that waits may be put into a queue, and is told by its [`WakeUps`] when its turn has come.
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired>;
 
-    /// Starts the ttl of each lease anew where its owner still holds it. Never creates a key. One
-    /// answer for each lease, in their order: what is not known of one says nothing of another.
+    /// Starts the ttl of each lease anew where its owner still holds it. Never creates a key, nor leaves
+    /// one with less than it had, unless the lease [`shortens`](Held::shortens). One answer for each lease, in their order: what is not known of one says nothing of another.
     ///
     /// `patience` is how long the answer may take.
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>>;
@@ -201,7 +201,11 @@ impl<'a> Claim<'a> {
     /// What is held of it: all of its locks, or a slot of the only one.
     #[must_use]
     pub fn held(self, slot: usize) -> Held<'a> {
-        Held { claim: self, slot }
+        Held {
+            claim: self,
+            slot,
+            shortens: false,
+        }
     }
 }
 
@@ -213,6 +217,18 @@ pub struct Held<'a> {
     pub claim: Claim<'a>,
     /// Which slot, of a lock with `permits`; 0 where there is one.
     pub slot: usize,
+    /// Whether a renewal is to shorten what is left. If not, it never does: it may be carried out later
+    /// than one that was asked for after it.
+    pub shortens: bool,
+}
+
+impl Held<'_> {
+    /// To be renewed for a ttl that may be shorter than what is left.
+    #[must_use]
+    pub fn shortening(mut self) -> Self {
+        self.shortens = true;
+        self
+    }
 }
 
 /// How a claim is asked for.

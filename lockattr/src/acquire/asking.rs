@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::waiting::Turn;
 use super::{Call, FIRST_PAUSE, Rare, growing};
-use crate::acquisition::{Acquisition, Event, Grant, QueueId};
+use crate::acquisition::{Acquisition, Event, Grant, LockKeys, QueueId};
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner;
-use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN};
+use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused};
 use crate::runtime::jitter::between;
 use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
 
@@ -44,6 +44,10 @@ pub(super) fn take(
             keeper,
             _open: keeper.ask(),
         };
+        // Only now: a shutdown waits for what it finds counted.
+        if keeper.is_closed() {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
         let front = match keeper.enter(queue, caller.entrant(&call)) {
             Entry::Front(front) => front,
             Entry::Busy(busy) => return Err(caller.busy(&call, busy)),
@@ -167,16 +171,15 @@ impl Caller<'_> {
                         look.min(give_up)
                     }
                     Ok(Acquired::Done { lock, since, .. }) => {
-                        return Err(Error::Done {
-                            key: asked.key(lock),
-                            since,
-                        });
+                        queues.set_contended(queue, true);
+                        let refused = Refused::Done(lock, since);
+                        front.refused(&refused);
+                        return Err(refusal(&asked.acquisition.keys, refused));
                     }
                     Ok(Acquired::Foreign { lock, found }) => {
-                        return Err(Error::Foreign {
-                            key: asked.key(lock),
-                            found,
-                        });
+                        let refused = Refused::Foreign(lock, found);
+                        front.refused(&refused);
+                        return Err(refusal(&asked.acquisition.keys, refused));
                     }
                     Err(source) => {
                         front.unavailable(&source);
@@ -241,6 +244,20 @@ impl Caller<'_> {
             holder: busy.holder.unwrap_or_else(|| self.keeper.origin().shown()),
             remaining: busy.until.saturating_duration_since(call.clock.now()),
         }
+    }
+}
+
+/// What is told where nobody can have some keys.
+pub(super) fn refusal(keys: &LockKeys, refused: Refused) -> Error {
+    match refused {
+        Refused::Done(lock, since) => Error::Done {
+            key: keys.key(lock),
+            since,
+        },
+        Refused::Foreign(lock, found) => Error::Foreign {
+            key: keys.key(lock),
+            found,
+        },
     }
 }
 
@@ -321,7 +338,7 @@ impl<'a> Asked<'a> {
             Attempt::first(left)
         };
         let asking = self.keeper.store.acquire(self.claim(), attempt);
-        let answer = self.keeper.background.within(asking).await;
+        let answer = self.keeper.ask_store(asking).await;
         self.in_flight = false;
         let acquisition = &self.acquisition;
         if answer.is_ok() {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
 use crate::acquisition::{Acquisition, LockKeys};
-use crate::error::Error;
-use crate::keeper::Keeper;
+use crate::error::{Error, StoreError};
+use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::store::memory::{Memory, Refusal};
 use crate::store::unguarded::Unguarded;
@@ -155,6 +155,9 @@ impl Context {
             let memory = Memory::without_tokens();
             let store = Arc::new(memory.clone());
             let keeper = &self.keeper;
+            // Who waits for a slot that a lease of the store's has held may have it then.
+            let ends = memory.clone();
+            keeper.at_each_end(move |lease| ends.no_longer_elsewhere(&lease.owner()));
             let (origin, counters) = (keeper.origin().clone(), Arc::clone(&keeper.counters));
             Local {
                 keeper: Keeper::start(&keeper.background, store, counters, origin),
@@ -235,6 +238,7 @@ async fn take_beside(
     conflict: impl Fn(&LockKeys, Asked) -> Option<Conflict>,
 ) -> Result<Lease, Error> {
     let mut pause = FIRST_PAUSE;
+    let _open = keeper.ask();
     loop {
         let mut found = conflict(&call.keys, Asked::NotYet);
         if found.is_none() {
@@ -251,6 +255,14 @@ async fn take_beside(
             return Err(found.error);
         }
         let next = call.give_up.min(now + growing(&mut pause));
-        call.clock.sleep_until(&keeper.background, next).await;
+        let closed = keeper.queues.closed();
+        if call
+            .clock
+            .until(&keeper.background, next, closed)
+            .await
+            .is_ok()
+        {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
     }
 }

@@ -3,13 +3,12 @@
 
 use std::fmt::Write;
 
-use tokio::sync::OwnedMutexGuard;
-
 use super::{Call, Context};
 use crate::acquisition::LeaseOptions;
 use crate::error::Error;
 use crate::lease::{Joint, Lease};
 use crate::runtime::background::Elapsed;
+use crate::runtime::turns::MyTurn;
 
 /// What a call has of the calls around it.
 pub(super) enum Joined {
@@ -21,14 +20,16 @@ pub(super) enum Joined {
 
 /// Keys that are held around a call.
 pub(super) struct HeldAround {
+    /// All keys of the call, as the user knows them.
+    label: String,
     joints: Vec<Joint>,
-    places: Vec<OwnedMutexGuard<()>>,
+    places: Vec<MyTurn>,
 }
 
 impl HeldAround {
     /// The lease of a call that holds these keys beside the lease's own.
     pub(super) fn beside(self, lease: Lease, options: LeaseOptions) -> Lease {
-        lease.joined(options, self.joints, self.places)
+        lease.joined(self.label, options, self.joints, self.places)
     }
 }
 
@@ -73,18 +74,24 @@ impl Context {
             let key = call.keys.label().to_owned();
             return Err(Error::Done { key, since });
         }
+        let label = call.keys.label().to_owned();
         if missing.is_empty() {
             return Ok(Some(Joined::All(first.joined(
+                label,
                 call.options,
                 joints,
                 places,
             ))));
         }
         call.keys = call.keys.only(|lock| missing.contains(lock));
-        Ok(Some(Joined::Some(HeldAround { joints, places })))
+        Ok(Some(Joined::Some(HeldAround {
+            label,
+            joints,
+            places,
+        })))
     }
 
-    async fn place_under(&self, lease: &Lease, call: &Call) -> Result<OwnedMutexGuard<()>, Error> {
+    async fn place_under(&self, lease: &Lease, call: &Call) -> Result<MyTurn, Error> {
         let background = &self.keeper.background;
         let place = call
             .clock

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::asking::Caller;
+use super::asking::{Caller, refusal};
 use super::{Call, Rare};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
@@ -44,6 +44,7 @@ impl Caller<'_> {
                     Ok(Turn::Front(front))
                 }
                 Some(Told::Busy(busy)) => Err(self.busy(call, busy)),
+                Some(Told::Refused(refused)) => Err(refusal(&call.keys, refused)),
                 Some(Told::Unavailable(source)) => Err(call.unavailable(source)),
                 None => {
                     let alone = self.keeper.queues.alone(id, call.keys.permits());

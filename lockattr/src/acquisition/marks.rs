@@ -79,11 +79,10 @@ impl Marks {
     }
 
     /// What a release at this moment leaves under each of so many locks; empty where that is nothing.
-    /// What was done under a lease that was lost counts for nothing.
-    pub(crate) fn leaves(&self, locks: usize, now: Instant, is_lost: bool) -> Vec<Leave> {
+    pub(crate) fn leaves(&self, locks: usize, now: Instant) -> Vec<Leave> {
         let leaves = (0..locks).map(|lock| {
             let mark = self.0.iter().find(|mark| mark.lock == lock);
-            mark.map_or(Leave::Nothing, |mark| mark.leaves(now, is_lost))
+            mark.map_or(Leave::Nothing, |mark| mark.leaves(now))
         });
         let leaves: Vec<_> = leaves.collect();
         if leaves.iter().all(|leave| *leave == Leave::Nothing) {
@@ -98,10 +97,10 @@ impl Marks {
 }
 
 impl Mark {
-    fn leaves(&self, now: Instant, is_lost: bool) -> Leave {
+    fn leaves(&self, now: Instant) -> Leave {
         let left = |until: Option<Instant>| until.map_or(Duration::ZERO, |until| left(until, now));
         let closed = left(self.closed);
-        let done = left(self.done.filter(|_| !is_lost).map(|done| done.until));
+        let done = left(self.done.map(|done| done.until));
         if !done.is_zero() {
             Leave::Done(done.max(closed))
         } else if closed.is_zero() {

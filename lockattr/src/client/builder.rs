@@ -114,7 +114,7 @@ impl ClientBuilder {
         let (key, owner) = (format!("connect-check:{id}"), keeper.origin().owner(id));
         let locks = [format!("{}{key}", client.0.prefix)];
         let claim = Claim::new(&locks, &owner, CHECKED_FOR);
-        let checking = keeper.background.within(keeper.store.check(claim));
+        let checking = keeper.ask_store(keeper.store.check(claim));
         match checking.await {
             Ok(()) => Ok(client),
             Err(source) => Err(Error::Unavailable { key, source }),

@@ -141,7 +141,7 @@ impl Keeper {
         let owner = acquisition.owner();
         let claim = acquisition.claim(&owner, acquisition.ttl());
         let release = Release::whatever(acquisition.may_queue());
-        let answer = self.store.release(claim, release).await;
+        let answer = self.ask_store(self.store.release(claim, release)).await;
         self.tell_answered(answer.is_ok());
         answer
     }
@@ -181,7 +181,7 @@ impl Keeper {
         let mut told = matches!(before, State::Over(_, Return::Failed | Return::InDoubt)) || quiet;
         // An earlier request that was not answered may have done it.
         let mut maybe_done = matches!(before, State::Over(_, Return::Asked | Return::InDoubt));
-        let marked = lease.done_for().is_some() && lease.loss().is_none();
+        let marked = lease.done_for().is_some();
         let mut retry = Retry::until(Instant::now() + left);
         let owner = lease.owner();
         loop {
@@ -189,7 +189,7 @@ impl Keeper {
             let release = Release::held(lease.slot(), &left_behind).keeping_marks();
             let claim = lease.claim(&owner, lease.ttl());
             let _ = lease.happens(Event::Release);
-            let answer = self.store.release(claim, release).await;
+            let answer = self.ask_store(self.store.release(claim, release)).await;
             self.tell_answered(answer.is_ok());
             match answer {
                 Ok(found) => {

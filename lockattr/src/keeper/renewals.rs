@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::Keeper;
 use super::schedule::{Batch, RenewalSchedule, ScheduleKey, Share};
-use crate::acquisition::{Acquisition, KeepersRelease};
+use crate::acquisition::{Acquisition, KeepersRelease, Shortened};
 use crate::error::{Error, LossCause, StoreError};
-use crate::runtime::background::Background;
+use crate::limits::MAX_KEYS;
+use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::Clock;
 use crate::store::{Held, Release, Renewal, relied_on_until};
 
@@ -41,35 +42,43 @@ impl Keeper {
         }
     }
 
-    /// Gives a lease a ttl of another length from now on.
+    /// Gives a lease a ttl of another length from now on. It is renewed meanwhile: this may not be
+    /// polled any more.
     pub(crate) async fn extend(
-        &self,
+        self: &Arc<Self>,
         key: ScheduleKey,
-        lease: &Acquisition,
+        lease: &Arc<Acquisition>,
         ttl: Duration,
     ) -> Result<(), Error> {
-        self.schedule.claim(key).await;
-        let claimed = Claimed {
+        let until = relied_on_until(lease.clock.now(), ttl);
+        let shortens = until < lease.deadline() || ttl < lease.ttl();
+        let mut extending = Extending {
             keeper: self,
             key,
             lease,
+            shortened: shortens.then(|| lease.shorten(ttl, until)),
         };
-        let shortened = lease.runs_at_most_until(relied_on_until(lease.clock.now(), ttl));
+        extending.look_again();
         let (owner, asked) = (lease.owner(), lease.ttl_to_ask(ttl));
-        let claims = [lease.claim(&owner, asked).held(lease.slot())];
-        let renewing = self.store.renew(&claims, patience(lease));
-        let answer = self.background.within(renewing).await;
+        let mut held = lease.claim(&owner, asked).held(lease.slot());
+        if shortens {
+            held = held.shortening();
+        }
+        let answer = self
+            .ask_store(self.store.renew(&[held], patience(lease)))
+            .await;
         let outcome = match answer.and_then(|answers| only(&answers)) {
             Ok(Renewal::Until(until)) => {
+                extending.confirmed();
                 lease.set_ttl(ttl);
                 lease.runs_until(less(until, asked, ttl));
-                Ok(())
+                lease.loss()
             }
-            Ok(Renewal::Taken) => Err(LossCause::Taken),
-            Ok(Renewal::Gone) => Err(LossCause::Deleted),
+            Ok(Renewal::Taken) => Some(LossCause::Taken),
+            Ok(Renewal::Gone) => Some(LossCause::Deleted),
             Err(source) => {
                 if !source.is_in_doubt() {
-                    lease.runs_on(shortened);
+                    extending.refused();
                 }
                 return Err(Error::Unavailable {
                     key: lease.keys.label().to_owned(),
@@ -77,11 +86,25 @@ impl Keeper {
                 });
             }
         };
-        drop(claimed);
-        outcome.map_err(|cause| {
-            lease.lose(cause);
-            lease.lost(lease.loss().unwrap_or(cause))
-        })
+        drop(extending);
+        match outcome {
+            None => Ok(()),
+            Some(cause) => {
+                lease.lose(cause);
+                Err(lease.lost(lease.loss().unwrap_or(cause)))
+            }
+        }
+    }
+
+    /// A ttl that was to be shortened by a request that was never answered is that short until nothing
+    /// of the request can come any more.
+    async fn lengthen_again(self: Arc<Self>, key: ScheduleKey, lease: Arc<Acquisition>) {
+        let owner = lease.owner();
+        let may_come = self.store.settled(&owner).await;
+        let over = Instant::now() + may_come.min(lease.ttl() * 10);
+        self.background.sleep_until(over).await;
+        lease.lengthen_again();
+        self.schedule.look(key, next_look(&lease));
     }
 
     /// Renews leases in one call, and says of each what was found.
@@ -96,8 +119,20 @@ impl Keeper {
             })
             .collect();
         let patience = batch.iter().map(|(_, lease)| patience(lease)).min();
-        let renewing = self.store.renew(&claims, patience.unwrap_or_default());
-        let answer = self.background.within(renewing).await;
+        let patience = patience.unwrap_or_default();
+        let renewing = self.ask_store(self.store.renew(&claims, patience));
+        // A store may never answer, and there is to be time for another try.
+        let bound = Instant::now() + 2 * patience;
+        let answer = match batch.first() {
+            Some((_, lease)) if lease.clock == Clock::Tokio => renewing.await,
+            _ => self
+                .background
+                .until(bound, renewing)
+                .await
+                .unwrap_or_else(|Elapsed| {
+                    Err(StoreError::in_doubt("leases were not renewed in time"))
+                }),
+        };
         let error = match &answer {
             Ok(answers) => answers.iter().find_map(|one| one.clone().err()),
             Err(error) => Some(error.clone()),
@@ -137,7 +172,7 @@ impl Keeper {
         let (owner, left_behind) = (lease.owner(), lease.leaves());
         let release = Release::held(lease.slot(), &left_behind);
         let claim = lease.claim(&owner, lease.ttl());
-        if let Ok(found) = self.store.release(claim, release).await {
+        if let Ok(found) = self.ask_store(self.store.release(claim, release)).await {
             lease.set_keepers_release(KeepersRelease::Found(found));
             lease.tell_queue();
         }
@@ -187,22 +222,46 @@ fn less(until: Instant, asked: Duration, ttl: Duration) -> Instant {
         .unwrap_or(until)
 }
 
-/// The right to renew one lease, given up also by a future that is dropped.
-struct Claimed<'a> {
-    keeper: &'a Keeper,
+/// A lease whose ttl is being changed, also by a future that is dropped.
+struct Extending<'a> {
+    keeper: &'a Arc<Keeper>,
     key: ScheduleKey,
-    lease: &'a Acquisition,
+    lease: &'a Arc<Acquisition>,
+    /// Until the answer to what may have shortened it is known.
+    shortened: Option<Shortened>,
 }
 
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        // Where the deadline was shortened and nothing was confirmed, that is at once.
-        self.keeper
-            .schedule
-            .renewed(self.key, next_look(self.lease));
+impl Extending<'_> {
+    fn confirmed(&mut self) {
+        if self.shortened.take().is_some() {
+            self.lease.lengthen_again();
+        }
+    }
+
+    fn refused(&mut self) {
+        if let Some(shortened) = self.shortened.take() {
+            self.lease.lengthen_again();
+            self.lease.runs_on(shortened);
+        }
+    }
+
+    fn look_again(&self) {
+        self.keeper.schedule.look(self.key, next_look(self.lease));
         if self.lease.clock == Clock::Tokio {
             self.lease.wake();
         }
+    }
+}
+
+impl Drop for Extending<'_> {
+    fn drop(&mut self) {
+        if self.shortened.is_some() {
+            let (keeper, lease) = (Arc::clone(self.keeper), Arc::clone(self.lease));
+            self.keeper
+                .background
+                .spawn(keeper.lengthen_again(self.key, lease));
+        }
+        self.look_again();
     }
 }
 
@@ -224,13 +283,31 @@ pub(super) async fn watch(schedule: Arc<RenewalSchedule>, keeper: Weak<Keeper>) 
                     .spawn(Arc::clone(&keeper).release_as_well(lease));
             }
         }
-        for batch in due.chunks(BATCH) {
+        for batch in batches(due) {
             // On a task of its own: a server that does not answer must hold up no other lease.
-            keeper
-                .background
-                .spawn(Arc::clone(&keeper).renew(batch.to_vec()));
+            keeper.background.spawn(Arc::clone(&keeper).renew(batch));
         }
     }
+}
+
+/// As many leases at a time as one call renews, and as many keys as one call may have.
+fn batches(due: Batch) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    let mut keys = MAX_KEYS;
+    for (key, lease) in due {
+        let more = lease.keys.locks().len();
+        match batches.last_mut() {
+            Some(batch) if batch.len() < BATCH && keys + more <= MAX_KEYS => {
+                keys += more;
+                batch.push((key, lease));
+            }
+            _ => {
+                keys = more;
+                batches.push(vec![(key, lease)]);
+            }
+        }
+    }
+    batches
 }
 
 /// The same for one lease in the time of the calling runtime, whose clock a test has paused.

@@ -137,6 +137,18 @@ impl RenewalSchedule {
         self.changed.notify_waiters();
     }
 
+    /// Has a lease come up when it is due, whether or not a renewal of it is under way.
+    pub(super) fn look(&self, key: ScheduleKey, due: Instant) {
+        let mut table = self.table();
+        // A lease in the caller's time keeps its own.
+        let scheduled = table.entry(key).is_some_and(|entry| entry.place != NOWHERE);
+        let sooner = scheduled && table.plan(key, due);
+        drop(table);
+        if sooner {
+            self.sooner.notify_one();
+        }
+    }
+
     /// Claims the right to renew one lease, once no other renewal of it is under way.
     pub(super) async fn claim(&self, key: ScheduleKey) {
         loop {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Busy, Granted, Held, Told, WaitQueues, tell_one};
+use super::{Busy, Granted, Held, Refused, Told, WaitQueues, tell_one};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 
@@ -95,6 +95,15 @@ impl Front {
 
     /// The store could not be asked, and nobody who waits has to find that out again.
     pub(crate) fn unavailable(self, error: &StoreError) {
+        self.tell_all(|| Told::Unavailable(error.clone()));
+    }
+
+    /// The same where it was asked, and to wait does not help.
+    pub(crate) fn refused(self, refused: &Refused) {
+        self.tell_all(|| Told::Refused(refused.clone()));
+    }
+
+    fn tell_all(self, told: impl Fn() -> Told) {
         if self.number.is_none() {
             return;
         }
@@ -103,7 +112,7 @@ impl Front {
             None => return,
         };
         for tell in waiting {
-            tell_one(tell, Told::Unavailable(error.clone()));
+            tell_one(tell, told());
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) struct Waiters {
     waiting: BTreeMap<u64, Waiter>,
     in_a_row: u32,
     among_others: bool,
+    /// How often in a row a front was found to do nothing: twice as many are told each time, so that
+    /// many who are not polled any more cost little more than one.
+    missed: u32,
 }
 
 /// A front.
@@ -82,6 +85,7 @@ impl Waiters {
             waiting: BTreeMap::new(),
             in_a_row: 0,
             among_others: false,
+            missed: 0,
         }
     }
 
@@ -108,8 +112,15 @@ impl Waiters {
 
     /// Whether one more may ask the store.
     pub(super) fn has_room(&self) -> bool {
+        if self.all_held() {
+            return false;
+        }
+        let more = match self.missed {
+            0 => 0,
+            missed => 1_usize << missed.min(10),
+        };
         let taken = self.running().count() + self.fronts.len();
-        taken < usize::try_from(self.permits).unwrap_or(usize::MAX)
+        taken < usize::try_from(self.permits).unwrap_or(usize::MAX) + more
     }
 
     /// Who stands in the way, if that is known.
@@ -132,7 +143,11 @@ impl Waiters {
 
     /// Fronts that should have done something by now stand in nobody's way.
     pub(super) fn pass_over_overdue(&mut self, now: Instant) {
+        let before = self.fronts.len();
         self.fronts.retain(|front| now < front.expected);
+        if self.fronts.len() < before {
+            self.missed += 1;
+        }
     }
 
     /// When the next front is overdue.
@@ -175,6 +190,7 @@ impl Waiters {
 
     /// A front will have done something by then.
     pub(super) fn expect(&mut self, number: u64, expected: Instant) {
+        self.missed = 0;
         if let Some(front) = self.front(number) {
             front.expected = expected;
         }

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -117,14 +118,17 @@ impl Background {
         let _ = told.recv_timeout(at.saturating_duration_since(Instant::now()));
     }
 
-    /// Polls `work` in the context of the runtime that polls it, or of the background's where there is none.
-    pub(crate) async fn within<F: Future>(&self, work: F) -> F::Output {
-        let mut work = pin!(work);
+    /// Polls a step of a store: in the context of the runtime that polls it, or of this one where there
+    /// is none. A panic of a store's is none of whoever asks it; the answer is `None` then.
+    pub(crate) async fn ask<F: Future>(&self, step: F) -> Option<F::Output> {
+        let mut step = pin!(step);
         std::future::poll_fn(|cx| {
-            let _context = Handle::try_current()
-                .is_err()
-                .then(|| self.0.handle.enter());
-            work.as_mut().poll(cx)
+            let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
+            let _context = outside.then(|| self.0.handle.enter());
+            match catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(cx))) {
+                Ok(polled) => polled.map(Some),
+                Err(_) => Poll::Ready(None),
+            }
         })
         .await
     }

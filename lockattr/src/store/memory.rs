@@ -91,6 +91,11 @@ impl Memory {
         self.change(|state| state.locks.hold_elsewhere(&slots, named));
     }
 
+    /// A lease of another store has ended: what it held may be taken.
+    pub(crate) fn no_longer_elsewhere(&self, owner: &str) {
+        self.change(|state| state.locks.no_longer_elsewhere(owner));
+    }
+
     /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would.
     pub fn expire(&self, name: &str) {
         self.change(|state| state.locks.remove(name));

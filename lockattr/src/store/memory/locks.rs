@@ -198,6 +198,13 @@ impl Locks {
         self.grant_waiting();
     }
 
+    pub(super) fn no_longer_elsewhere(&mut self, owner: &str) {
+        let is_it =
+            |entry: &Entry| matches!(&entry.by, Holder::Elsewhere(holder) if holder == owner);
+        self.entries.retain(|_, entry| !is_it(entry));
+        self.grant_waiting();
+    }
+
     pub(super) fn acquire(&mut self, claim: Claim<'_>, attempt: Attempt) -> Acquired {
         let slots = Slots::all(claim.locks, claim.permits);
         let owner = claim.owner;
@@ -357,7 +364,12 @@ impl Locks {
             Found::Ours => {
                 for name in slots.names() {
                     if let Some(entry) = self.live(name) {
-                        entry.until = after(ttl);
+                        let until = after(ttl);
+                        entry.until = if lease.shortens {
+                            until
+                        } else {
+                            until.max(entry.until)
+                        };
                     }
                 }
                 Renewal::Until(relied_on(ttl))

@@ -261,6 +261,7 @@ fn renewed<'a>(claim: &Claim<'a>) -> RenewedKey<'a> {
         name: lock(claim),
         owner: claim.owner,
         ttl: claim.ttl,
+        shortens: false,
     }
 }
 

@@ -116,8 +116,15 @@ for i = 1, me and (any and 1 or count) or 0 do
 end
 
 if granted then
+  local ours = {}
+  for _, i in ipairs(given) do
+    ours[i] = true
+  end
   for i = any and mine[1] or 1, any and mine[1] or count do
-    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+    -- This may be carried out late, and more be left of what is ours already.
+    if not ours[i] or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
+      redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+    end
     if not empty[any and 1 or i] then
       tell_first(queue(i), ARGV[2])
     end

@@ -6,9 +6,9 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis::Cmd;
+use redis::{Cmd, Value};
 
 use super::fault::{Fault, Otherwise};
 use super::reply::each;
@@ -22,6 +22,7 @@ pub(super) struct RenewedKey<'a> {
     pub(super) name: &'a str,
     pub(super) owner: &'a str,
     pub(super) ttl: Duration,
+    pub(super) shortens: bool,
 }
 
 impl Redis {
@@ -36,10 +37,34 @@ impl Redis {
             .zip(&held)
             .flat_map(|(lease, names)| keys_of(lease, names))
             .collect();
-        let mut answers = self.renew_keys(&keys, patience).await.into_iter();
+        let answers = match leases {
+            // What becomes of it is to be known, also where it is carried out late.
+            [lease] if lease.shortens => self.shorten_keys(lease.claim.owner, &keys).await,
+            _ => self.renew_keys(&keys, patience).await,
+        };
+        let mut answers = answers.into_iter();
         held.iter()
             .map(|names| worst(answers.by_ref().take(names.len())))
             .collect()
+    }
+
+    async fn shorten_keys(&self, owner: &str, keys: &[RenewedKey<'_>]) -> Vec<Renewed> {
+        let call = |form: Form<'_>| Self::renew_call(form, keys);
+        let mut step = self.step();
+        let renew = &self.scripts.renew;
+        let answer = match renew.run_for(owner, &self.calls, call, &mut step).await {
+            Ok((answer, sent)) => {
+                renewed(&answer, keys, sent).ok_or_else(|| self.nonsense(&answer))
+            }
+            Err(fault) => Err(fault),
+        };
+        match answer {
+            Ok(each) => each
+                .into_iter()
+                .map(|one| one.map_err(|fault| fault.error))
+                .collect(),
+            Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
+        }
     }
 
     /// Renews together what may be, and the rest by halves.
@@ -83,35 +108,51 @@ impl Redis {
         let (answer, sent) = renew
             .run_by_watchdog(&self.watchdog, call, patience)
             .await?;
-        let found = each(&answer, keys.len()).ok_or_else(|| {
+        renewed(&answer, keys, sent).ok_or_else(|| {
             self.watchdog.give_up_any();
             Fault::nonsense(&answer)
-        })?;
-        let renewal = |(key, found): (&RenewedKey<'_>, Result<Found, Fault>)| {
-            found.map(|found| match found {
-                Found::Ours => Renewal::Until(relied_on_until(sent, key.ttl)),
-                Found::Nothing => Renewal::Gone,
-                Found::Another => Renewal::Taken,
-            })
-        };
-        Ok(keys.iter().zip(found).map(renewal).collect())
+        })
     }
 
     pub(super) fn renew_call(form: Form<'_>, keys: &[RenewedKey<'_>]) -> Cmd {
         let names: Vec<_> = keys.iter().map(|key| key.name).collect();
         let mut command = form.call(&names, &[]);
         for key in keys {
-            command.arg(key.owner).arg(millis(key.ttl));
+            command.arg(key.owner);
+            match key.shortens {
+                true => command.arg(format!("={}", millis(key.ttl))),
+                false => command.arg(millis(key.ttl)),
+            };
         }
         command
     }
 }
 
 fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = RenewedKey<'a>> {
-    let (owner, ttl) = (lease.claim.owner, lease.claim.ttl);
-    names
-        .iter()
-        .map(move |name| RenewedKey { name, owner, ttl })
+    let (owner, ttl, shortens) = (lease.claim.owner, lease.claim.ttl, lease.shortens);
+    names.iter().map(move |name| RenewedKey {
+        name,
+        owner,
+        ttl,
+        shortens,
+    })
+}
+
+/// What was answered for each key.
+fn renewed(
+    answer: &Value,
+    keys: &[RenewedKey<'_>],
+    sent: Instant,
+) -> Option<Vec<Result<Renewal, Fault>>> {
+    let renewal = |(key, found): (&RenewedKey<'_>, Result<Found, Fault>)| {
+        found.map(|found| match found {
+            Found::Ours => Renewal::Until(relied_on_until(sent, key.ttl)),
+            Found::Nothing => Renewal::Gone,
+            Found::Another => Renewal::Taken,
+        })
+    };
+    let found = each(answer, keys.len())?;
+    Some(keys.iter().zip(found).map(renewal).collect())
 }
 
 /// A lease of several keys is as good as the worst of them: lost where one is known to be, however
@@ -120,7 +161,9 @@ fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
     let worst = answers.reduce(|left, right| match (left, right) {
         (lost @ Ok(Renewal::Gone | Renewal::Taken), _)
         | (_, lost @ Ok(Renewal::Gone | Renewal::Taken)) => lost,
-        (failed @ Err(_), _) | (_, failed @ Err(_)) => failed,
+        // For the other key it was done.
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(StoreError::in_doubt(error.to_string())),
+        (failed @ Err(_), Err(_)) => failed,
         (Ok(Renewal::Until(left)), Ok(Renewal::Until(right))) => {
             Ok(Renewal::Until(left.min(right)))
         }
@@ -152,8 +195,6 @@ async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Ou
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     #[test]
