@@ -1,0 +1,133 @@
+//! What runs on a local lock and what the store grants, beside calls that never fall back themselves.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockattr::{Client, Error, distributed_lock};
+use tests::proxy::{Proxy, Treatment, Way};
+use tests::server::Server;
+use tests::wait;
+
+use crate::support::{SLACK, nap, pair, runtimes};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The store refuses at once whatever writes: it has too few replicas.
+fn away(server: &Server) {
+    let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+}
+
+fn back(server: &Server) {
+    let _: () = server.ask("CONFIG SET min-replicas-to-write 0");
+}
+
+/// How many are inside, and how many there ever were at a time.
+#[derive(Default)]
+struct Room {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Room {
+    async fn visit(&self, millis: u64) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        nap(millis).await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// In a queue of its own, so that the two do not meet before the store is asked.
+#[distributed_lock(key = ["a", "b"], client = locks)]
+async fn strict(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
+    room.visit(millis).await;
+    Ok(())
+}
+
+#[distributed_lock(key = "a", on_unavailable = local, client = locks)]
+async fn local(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
+    room.visit(millis).await;
+    Ok(())
+}
+
+/// The first of the two never falls back, and no local lease was there when it began to ask.
+#[test]
+fn a_strict_call_whose_grant_is_late_does_not_run_beside_the_first_local_one() {
+    let server = Server::start();
+    let [one, two] = runtimes();
+    let proxy = Proxy::before(server.address());
+    let locks = two.block_on(Client::connect(proxy.url())).unwrap();
+    let room = Room::default();
+    // Each runtime has a connection of its own by then.
+    for runtime in [&one, &two] {
+        runtime.block_on(strict(&locks, &room, 0)).unwrap();
+    }
+    proxy.treat(Way::Replies, Treatment::Delay(SECOND * 7 / 10));
+    thread::scope(|scope| {
+        let by_store = scope.spawn(|| one.block_on(strict(&locks, &room, 1_000)));
+        let is_granted = || server.get("lock:a").is_some();
+        wait::block_until("the store has granted it", is_granted);
+        thread::sleep(SECOND / 10);
+        proxy.heal();
+        away(&server);
+        let local = two.block_on(local(&locks, &room, 1_500));
+        println!("local: {local:?}, by the store: {:?}", by_store.join());
+    });
+    back(&server);
+    assert_eq!(room.most.load(Ordering::SeqCst), 1, "bodies at once");
+}
+
+/// Whoever holds the key by the store gives it back while the store is away: nobody runs any more in
+/// this process, and a call that comes then is let in at once.
+#[tokio::test]
+async fn a_local_call_that_waits_is_let_in_when_the_holder_of_the_stores_lease_is_done() {
+    #[distributed_lock(key = "a", wait = "8s", on_unavailable = local, client = locks)]
+    async fn waiting(locks: &Client) -> Result<(), Error> {
+        Ok(())
+    }
+    let (server, locks) = pair().await;
+    // In a queue of its own, so that the waiter does not take it over.
+    let lease = locks.lock_all(["a", "b"]).ttl(60 * SECOND);
+    let lease = lease.acquire().await.unwrap();
+    away(&server);
+    let start = Instant::now();
+    let waiter = {
+        let locks = locks.clone();
+        tokio::spawn(async move { waiting(&locks).await })
+    };
+    nap(500).await;
+    drop(lease);
+    let answer = waiter.await.unwrap();
+    let took = start.elapsed();
+    println!("{answer:?} after {took:?}");
+    let newcomer = local(&locks, &Room::default(), 0).await;
+    assert!(newcomer.is_ok(), "{newcomer:?}");
+    back(&server);
+    assert!(answer.is_ok(), "{answer:?} after {took:?}");
+    assert!(took < SECOND + SLACK, "{took:?}");
+}
+
+/// After a shutdown the program ends: whatever is taken then is never given back.
+#[tokio::test]
+async fn nothing_is_asked_for_after_a_shutdown_that_a_call_beside_a_local_lease_has_seen() {
+    let (server, locks) = pair().await;
+    let room = Room::default();
+    away(&server);
+    let running = local(&locks, &room, 60_000);
+    let rest = async {
+        wait::until("it runs", || room.inside.load(Ordering::SeqCst) == 1).await;
+        back(&server);
+        let waiter = locks.lock("a").wait(20 * SECOND);
+        let waiter = tokio::spawn(waiter.acquire());
+        nap(1_500).await;
+        locks.shutdown().await;
+        let before = server.commands();
+        let answer = waiter.await.unwrap();
+        let asked = server.commands().since(&before);
+        (asked.of("set"), format!("{answer:?}"))
+    };
+    let (ran, (asked, answer)) = tokio::join!(running, rest);
+    println!("{ran:?}, {answer}");
+    assert_eq!(asked, 0, "keys were asked for after the shutdown");
+}
