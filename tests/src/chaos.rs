@@ -1,4 +1,7 @@
 //! Workers on a few keys while things break at random, and what the referee says of it.
+//!
+//! A run is one history after the other. Each ends with a rest: everything is mended, every call ends, and
+//! what is on the server as long after that as a look takes is written down for the referee.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -6,8 +9,11 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::forger::Forger;
 use crate::proxy::{Proxy, Treatment, Way};
 use crate::record::{Entry, Event, Pen, Record};
+use crate::referee::left::LOOK;
+use crate::referee::marks::{CLOSED, DONE};
 use crate::referee::{FORGETS, FORGOT, KILL, Rules, Verdict, judge};
 use crate::seed::Random;
 use crate::server::Server;
@@ -19,6 +25,8 @@ use crate::worker::Worker;
 pub struct Plan {
     /// For how long faults are made.
     pub length: Duration,
+    /// After how long there is a rest.
+    pub history: Duration,
     /// How many processes work.
     pub workers: usize,
     /// How many keys they share.
@@ -33,7 +41,8 @@ impl Plan {
     /// A run that fits into a test suite.
     pub fn short() -> Self {
         Self {
-            length: Duration::from_secs(15),
+            length: Duration::from_secs(11),
+            history: Duration::from_secs(15),
             workers: 3,
             keys: 3,
             ttl: Duration::from_secs(1),
@@ -49,7 +58,9 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, usize>,
     /// What the referee says.
     pub verdict: Verdict,
-    /// Locks that were left on the server when their ttl was over.
+    /// How many histories there were.
+    pub histories: usize,
+    /// What was left on the server at the end.
     pub left: Vec<String>,
     /// The whole record.
     pub entries: Vec<Entry>,
@@ -59,7 +70,16 @@ pub struct Report {
 
 impl Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:?} of work, {} bodies", self.took, self.verdict.bodies)?;
+        writeln!(
+            f,
+            "{:?} of work, {} histories, {} bodies",
+            self.took, self.histories, self.verdict.bodies
+        )?;
+        writeln!(
+            f,
+            "fallbacks: {:?}, within others: {}",
+            self.verdict.fallbacks, self.verdict.within
+        )?;
         writeln!(f, "outcomes: {:?}", self.verdict.outcomes)?;
         writeln!(f, "faults: {:?}", self.faults)?;
         writeln!(
@@ -78,6 +98,7 @@ enum Fault {
     FreezeWorker,
     KillWorker,
     FreezeServer,
+    FreezeServerForLong,
     Restart,
     RestartEmpty,
     Pause,
@@ -88,16 +109,28 @@ enum Fault {
     SwallowRequests,
     Deafen,
     Cut,
+    Away,
     FlushScripts,
     FlushAll,
     FullMemory,
+    RefuseLook,
+    LoseLook,
+    Withdraw,
+    Forge,
     Calm,
 }
 
-const FAULTS: [(Fault, &str); 17] = [
+/// Rights that a client cannot work without, and what it is woken with.
+const RIGHTS: [&str; 6] = ["get", "pexpire", "publish", "evalsha", "zadd", "del"];
+
+const FAULTS: [(Fault, &str); 23] = [
     (Fault::FreezeWorker, "worker frozen"),
     (Fault::KillWorker, "worker killed"),
     (Fault::FreezeServer, "server frozen"),
+    (
+        Fault::FreezeServerForLong,
+        "server frozen for longer than a ttl",
+    ),
     (Fault::Restart, "restart"),
     (Fault::RestartEmpty, "restart without data"),
     (Fault::Pause, "CLIENT PAUSE"),
@@ -108,9 +141,14 @@ const FAULTS: [(Fault, &str); 17] = [
     (Fault::SwallowRequests, "requests swallowed"),
     (Fault::Deafen, "subscriptions swallowed"),
     (Fault::Cut, "connections cut"),
+    (Fault::Away, "network away"),
     (Fault::FlushScripts, "SCRIPT FLUSH"),
     (Fault::FlushAll, "FLUSHALL"),
     (Fault::FullMemory, "OOM"),
+    (Fault::RefuseLook, "looks of waiters refused"),
+    (Fault::LoseLook, "looks of waiters unanswered"),
+    (Fault::Withdraw, "a right withdrawn"),
+    (Fault::Forge, "messages forged"),
     (Fault::Calm, "nothing"),
 ];
 
@@ -119,17 +157,28 @@ pub fn run(plan: &Plan) -> Report {
     let start = Instant::now();
     let mut stage = Stage::new(plan);
     let mut faults = BTreeMap::new();
+    let mut histories = 1;
     while start.elapsed() < plan.length {
+        if start.elapsed() >= plan.history * histories {
+            stage.rest(histories);
+            stage.go_on();
+            histories += 1;
+        }
         let place = usize::try_from(stage.random.below(FAULTS.len() as u64)).unwrap_or_default();
         let (fault, name) = FAULTS[place];
         *faults.entry(name).or_default() += 1;
+        stage.write(name, "-");
         stage.make(fault);
+        stage.write(MENDED, "-");
         let rest = stage.random.millis(50, 600);
         thread::sleep(rest);
+        stage.write_marks();
     }
+    stage.rest(histories);
     let left = stage.finish();
     let rules = Rules {
-        ttl: plan.ttl,
+        // What a lease may be extended to.
+        ttl: 2 * plan.ttl,
         longest_call: Duration::from_secs(30),
     };
     let entries = stage.record.entries();
@@ -138,6 +187,7 @@ pub fn run(plan: &Plan) -> Report {
         entries,
         faults,
         verdict,
+        histories: usize::try_from(histories).unwrap_or_default(),
         left,
         took: start.elapsed(),
     }
@@ -213,6 +263,11 @@ impl<'a> Stage<'a> {
                 thread::sleep(brief);
                 self.server.thaw();
             }
+            Fault::FreezeServerForLong => {
+                self.server.freeze();
+                thread::sleep(self.plan.ttl + long / 2);
+                self.server.thaw();
+            }
             Fault::Restart => self.server.restart(),
             Fault::RestartEmpty => {
                 // Nobody is let in between the two, or a grant could be lost unnoticed by us.
@@ -238,6 +293,11 @@ impl<'a> Stage<'a> {
                 self.proxy.heal();
             }
             Fault::Cut => self.proxy.cut(),
+            Fault::Away => {
+                self.proxy.refuse();
+                thread::sleep(long);
+                self.proxy.heal();
+            }
             Fault::FlushScripts => self.server.ask("SCRIPT FLUSH"),
             Fault::FlushAll => self.forget(),
             Fault::FullMemory => {
@@ -245,7 +305,51 @@ impl<'a> Stage<'a> {
                 thread::sleep(brief);
                 let _: () = self.server.ask("CONFIG SET maxmemory 0");
             }
+            Fault::RefuseLook => {
+                self.until_somebody_waits();
+                let _: () = self.server.ask("CONFIG SET min-replicas-to-write 1");
+                thread::sleep(WITHIN_A_LOOK + brief);
+                let _: () = self.server.ask("CONFIG SET min-replicas-to-write 0");
+            }
+            Fault::LoseLook => {
+                self.until_somebody_waits();
+                self.treat(Way::Replies, Treatment::Swallow, WITHIN_A_LOOK + brief);
+            }
+            Fault::Withdraw => {
+                let place = self.random.below(RIGHTS.len() as u64);
+                let right = RIGHTS[usize::try_from(place).unwrap_or_default()];
+                self.until_somebody_waits();
+                let _: () = self.server.ask(&format!("ACL SETUSER default -{right}"));
+                thread::sleep(long / 2);
+                let _: () = self.server.ask(&format!("ACL SETUSER default +{right}"));
+            }
+            Fault::Forge => self.forge(long),
             Fault::Calm => thread::sleep(brief),
+        }
+    }
+
+    /// Publishes what a listener to all channels can make of what it hears.
+    fn forge(&mut self, time: Duration) {
+        let mut forger = Forger::on(&self.server);
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            thread::sleep(Duration::from_millis(20));
+            forger.listen();
+            // It says everything to everybody: of more there would be no end.
+            forger.keep_last(6);
+            let key = self.random.below(self.plan.keys);
+            forger.forge_grants(&format!("{PREFIX}chaos:{key}"));
+            forger.flood();
+            forger.forget();
+        }
+    }
+
+    /// Some faults are about those who wait; there is somebody soon, as a rule.
+    fn until_somebody_waits(&self) {
+        let begun = Instant::now();
+        let waits = || self.server.keys().iter().any(|key| key.starts_with(WAIT));
+        while begun.elapsed() < Duration::from_millis(500) && !waits() {
+            thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -270,7 +374,91 @@ impl<'a> Stage<'a> {
         self.pen.write(0, Event::Fault, about, fault);
     }
 
-    /// Lets every worker end its calls, and says which locks are left after that.
+    /// Has every worker end its calls, and writes down what is left of them.
+    fn rest(&mut self, number: u32) {
+        for worker in &mut self.workers {
+            worker.tell(&format!("rest {number}"));
+        }
+        for worker in &self.workers {
+            worker.says(&format!("resting {number}"));
+        }
+        thread::sleep(LOOK);
+        self.write_marks();
+        if !self.write_left() {
+            return;
+        }
+        // Whoever was killed leaves it for a ttl; one that waited, for as long as those who wait with it.
+        thread::sleep(2 * self.plan.ttl);
+        self.write_left();
+    }
+
+    fn go_on(&mut self) {
+        for worker in &mut self.workers {
+            worker.tell("go");
+        }
+    }
+
+    /// Writes down which keys bear which mark.
+    fn write_marks(&self) {
+        for (key, value) in self.locks() {
+            if let Some(mark) = mark(&value) {
+                self.pen.write(0, Event::Mark, &key, mark);
+            }
+        }
+    }
+
+    /// Writes down what is held, and who is queued; says whether that is anything.
+    fn write_left(&self) -> bool {
+        let mut is_anything = false;
+        let mut write = |key: &str, what: &str, owner: &str| {
+            let process = owner.rsplit(':').next().unwrap_or_default();
+            self.pen
+                .write(0, Event::Left, key, &format!("{what} {process}"));
+            is_anything = true;
+        };
+        for (key, value) in self.locks() {
+            if mark(&value).is_none() {
+                write(&key, "held", &value);
+            }
+        }
+        for queue in self.server.keys() {
+            let Some(lock) = queue.strip_prefix(WAIT) else {
+                continue;
+            };
+            let key = lock.trim_matches(['{', '}']);
+            let key = key.strip_prefix(PREFIX).unwrap_or(key);
+            let entries: Vec<String> = self
+                .server
+                .words(&["ZRANGE", &queue, "0", "-1"])
+                .expect("a queue or nothing");
+            for entry in entries {
+                write(key, "queued", entry.split(' ').next().unwrap_or_default());
+            }
+        }
+        is_anything
+    }
+
+    /// The locks and slots on the server, by the key that calls know them by, and what is in them.
+    fn locks(&self) -> Vec<(String, String)> {
+        let mut locks = Vec::new();
+        for name in self.server.keys() {
+            let lock = match name.strip_prefix(SLOT) {
+                Some(slot) => slot.trim_start_matches('{').split('}').next(),
+                None => Some(&*name),
+            };
+            let Some(key) = lock.and_then(|lock| lock.strip_prefix(PREFIX)) else {
+                continue;
+            };
+            if KEYS.iter().any(|kind| key.starts_with(kind))
+                && let Some(value) = self.server.get(&name)
+            {
+                locks.push((key.to_owned(), value));
+            }
+        }
+        locks
+    }
+
+    /// Lets every worker go, and says what is left when all marks and ttls are over.
     fn finish(&mut self) -> Vec<String> {
         for worker in &mut self.workers {
             worker.tell("stop");
@@ -279,7 +467,6 @@ impl<'a> Stage<'a> {
             worker.says("finished");
             assert!(worker.finish().success());
         }
-        // What killed workers held is freed by its ttl.
         let mut left = Vec::new();
         wait::block_until("the last ttl is over", || {
             left = self.server.keys();
@@ -287,5 +474,29 @@ impl<'a> Stage<'a> {
             left.is_empty()
         });
         left
+    }
+}
+
+/// The note of the end of a fault, for whoever reads the record.
+const MENDED: &str = "mended";
+
+const PREFIX: &str = "lock:";
+const WAIT: &str = "lock:wait:";
+const SLOT: &str = "lock:slot:";
+
+/// What the keys of the workers begin with.
+const KEYS: [&str; 2] = ["chaos:", "slots:"];
+
+/// Within that time the first of those who wait looks by itself.
+const WITHIN_A_LOOK: Duration = Duration::from_secs(1);
+
+/// Which mark a value is, if it is no owner.
+fn mark(value: &str) -> Option<&'static str> {
+    if value.starts_with("done@") {
+        Some(DONE)
+    } else if value.starts_with(&"0".repeat(32)) {
+        Some(CLOSED)
+    } else {
+        None
     }
 }

@@ -15,6 +15,8 @@
 
 pub mod chaos;
 pub mod fake;
+pub mod fallback;
+pub mod forger;
 pub mod log;
 pub mod monitor;
 pub mod process;

@@ -35,23 +35,46 @@ pub enum Event {
     Token,
     /// The body holds this of the key's slots; `note` is the number.
     Slot,
+    /// The call is made by the body of another call of its process; `note` is its number.
+    Within,
+    /// The call leaves a mark on its keys; `note` is the mark and its milliseconds: `once 150`.
+    Leaves,
+    /// The call was told that it runs on a fallback; `note` is which.
+    Fallback,
     /// The body reaches its end.
     Leave,
     /// The call has ended; `note` is how.
     Outcome,
     /// The test hurt something; `note` is what.
     Fault,
+    /// The test found a mark under this key; `note` is which.
+    Mark,
+    /// The test found something under this key when there was rest; `note` is what, and of which
+    /// process: `held 7`, `queued 7`.
+    Left,
 }
 
-const NAMES: [(Event, &str); 8] = [
+impl Event {
+    /// Whether a call writes it, and not the test.
+    pub fn is_of_a_call(self) -> bool {
+        !matches!(self, Self::Fault | Self::Mark | Self::Left)
+    }
+}
+
+const NAMES: [(Event, &str); 13] = [
     (Event::Call, "call"),
     (Event::Enter, "enter"),
     (Event::Beat, "beat"),
     (Event::Token, "token"),
     (Event::Slot, "slot"),
+    (Event::Within, "within"),
+    (Event::Leaves, "leaves"),
+    (Event::Fallback, "fallback"),
     (Event::Leave, "leave"),
     (Event::Outcome, "outcome"),
     (Event::Fault, "fault"),
+    (Event::Mark, "mark"),
+    (Event::Left, "left"),
 ];
 
 impl Display for Event {
@@ -83,7 +106,7 @@ pub struct Entry {
     pub call: u64,
     /// What.
     pub event: Event,
-    /// The lock's key; `-` where it is about none.
+    /// The lock's key; of several, all, joined by `+`; `-` where it is about none.
     pub key: String,
     /// What else there is to say; `-` where there is nothing.
     pub note: String,

@@ -5,15 +5,22 @@
 //! its slots, must not overlap, tokens must grow in the order in which bodies start, and every call
 //! must end in a documented way unless its process was killed.
 //!
+//! A call may be of several keys. One that is made by the body of another, for keys which that holds,
+//! does not overlap with it. A body that was told that it runs without a lock overlaps with nobody; one on
+//! a lock of its process alone, with bodies of its process.
+//!
 //! One limit of a single Redis is granted: when the store forgets its keys (`FLUSHALL`, a restart
 //! without persistence), a holder goes on until it notices, at most for one ttl.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::fallback;
 use crate::record::{Entry, Event};
 
 pub mod idle;
+pub mod left;
+pub mod marks;
 pub mod turns;
 
 /// The note of a fault that makes the store forget its keys, written before it is made.
@@ -26,7 +33,10 @@ pub const FORGOT: &str = "forgot";
 pub const KILL: &str = "kill";
 
 /// How a call may end.
-pub const OUTCOMES: [&str; 5] = ["done", "busy", "unavailable", "lost", "failed"];
+pub const OUTCOMES: [&str; 6] = ["done", "busy", "unavailable", "lost", "failed", SKIPPED];
+
+/// The outcome of a call that finds its work done.
+pub const SKIPPED: &str = "skipped";
 
 /// What the referee knows about the run.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +58,10 @@ pub struct Verdict {
     pub excused: usize,
     /// How many calls ended how.
     pub outcomes: BTreeMap<String, usize>,
+    /// How many bodies ran on which fallback.
+    pub fallbacks: BTreeMap<String, usize>,
+    /// How many bodies of calls ran within the body of another.
+    pub within: usize,
 }
 
 impl Verdict {
@@ -72,13 +86,22 @@ fn assert_none(violations: &[String]) {
 struct Call {
     process: u32,
     number: u64,
+    /// Of several, all, joined by `+`.
     key: String,
     /// Whose it is, where the record says so.
     caller: String,
+    /// The call whose body makes it.
+    within: Option<u64>,
+    /// What it leaves under its keys, and for how long.
+    leaves: Option<(String, Duration)>,
+    /// What it was told to run on in place of a lease.
+    fallback: Option<String>,
     slot: usize,
     begun: Option<Duration>,
     entered: Option<Duration>,
     last: Duration,
+    /// When its body reached its end.
+    left: Option<Duration>,
     token: Option<u64>,
     ended: Option<(Duration, String)>,
 }
@@ -87,6 +110,46 @@ impl Call {
     /// From when on it may have held the key.
     fn asked(&self) -> Duration {
         self.begun.or(self.entered).unwrap_or_default()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        self.key.split('+')
+    }
+
+    fn is_of(&self, key: &str) -> bool {
+        self.keys().any(|of| of == key)
+    }
+
+    fn runs_on(&self, fallback: &str) -> bool {
+        self.fallback.as_deref() == Some(fallback)
+    }
+
+    /// Whether the two may not be at work at once, on the same slot of a key.
+    fn excludes(&self, other: &Self) -> bool {
+        let either = |fallback| self.runs_on(fallback) || other.runs_on(fallback);
+        !either(fallback::RUN) && (self.process == other.process || !either(fallback::LOCAL))
+    }
+}
+
+/// The calls that are made by other calls, and by which.
+struct Nesting(BTreeMap<(u32, u64), u64>);
+
+impl Nesting {
+    fn of(calls: &[Call]) -> Self {
+        let within = |call: &Call| Some(((call.process, call.number), call.within?));
+        Self(calls.iter().filter_map(within).collect())
+    }
+
+    /// Whether `inner` is made by the body of `outer`, or by one that is.
+    fn is_within(&self, inner: &Call, outer: &Call) -> bool {
+        let mut number = inner.number;
+        while let Some(around) = self.0.get(&(inner.process, number)) {
+            number = *around;
+            if number == outer.number {
+                return inner.process == outer.process;
+            }
+        }
+        false
     }
 }
 
@@ -110,22 +173,33 @@ pub fn judge(entries: &[Entry], rules: Rules) -> Verdict {
     for call in &calls {
         verdict.outcome(call, rules, &killed);
     }
+    let nesting = Nesting::of(&calls);
     let mut slots: BTreeMap<(&str, usize), Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.entered.is_some()) {
-        slots.entry((&call.key, call.slot)).or_default().push(call);
+        verdict.bodies += 1;
+        verdict.within += usize::from(call.within.is_some());
+        if let Some(fallback) = &call.fallback {
+            *verdict.fallbacks.entry(fallback.clone()).or_default() += 1;
+        }
+        let keys: BTreeSet<&str> = call.keys().collect();
+        for key in keys {
+            slots.entry((key, call.slot)).or_default().push(call);
+        }
     }
-    for calls in slots.values_mut() {
+    for ((key, _), calls) in &mut slots {
         calls.sort_by_key(|call| call.entered);
-        verdict.bodies += calls.len();
-        verdict.overlaps(calls, rules, &forgotten);
-        verdict.tokens(calls);
+        verdict.overlaps(key, calls, &nesting, rules, &forgotten);
+        verdict.tokens(key, calls);
     }
+    let violations = &mut verdict.violations;
+    violations.extend(marks::judge(entries, &calls));
+    violations.extend(left::judge(entries, &calls, rules));
     verdict
 }
 
 fn calls(entries: &[Entry]) -> Vec<Call> {
     let mut calls: BTreeMap<(u32, u64), Call> = BTreeMap::new();
-    for entry in entries.iter().filter(|entry| entry.event != Event::Fault) {
+    for entry in entries.iter().filter(|entry| entry.event.is_of_a_call()) {
         let call = calls
             .entry((entry.process, entry.call))
             .or_insert_with(|| Call {
@@ -143,11 +217,22 @@ fn calls(entries: &[Entry]) -> Vec<Call> {
                 call.entered = Some(entry.at);
                 call.last = call.last.max(entry.at);
             }
-            Event::Beat | Event::Leave => call.last = call.last.max(entry.at),
+            Event::Beat => call.last = call.last.max(entry.at),
+            Event::Leave => {
+                call.left = Some(entry.at);
+                call.last = call.last.max(entry.at);
+            }
+            Event::Within => call.within = entry.note.parse().ok(),
+            Event::Leaves => {
+                let (mark, millis) = entry.note.split_once(' ').expect("a mark and its time");
+                let millis = millis.parse().expect("milliseconds");
+                call.leaves = Some((mark.to_owned(), Duration::from_millis(millis)));
+            }
+            Event::Fallback => call.fallback = Some(entry.note.clone()),
             Event::Token => call.token = entry.note.parse().ok(),
             Event::Slot => call.slot = entry.note.parse().expect("a number"),
             Event::Outcome => call.ended = Some((entry.at, entry.note.clone())),
-            Event::Fault => {}
+            Event::Fault | Event::Mark | Event::Left => {}
         }
     }
     calls.into_values().collect()
@@ -168,7 +253,7 @@ impl Verdict {
         if !OUTCOMES.contains(&outcome.as_str()) {
             self.violations.push(format!("{name} ended as {outcome:?}"));
         }
-        if ["busy", "unavailable"].contains(&outcome.as_str()) && call.entered.is_some() {
+        if ["busy", "unavailable", SKIPPED].contains(&outcome.as_str()) && call.entered.is_some() {
             self.violations
                 .push(format!("{name} ran its body and ended as {outcome}"));
         }
@@ -186,12 +271,23 @@ impl Verdict {
     }
 
     /// `calls` of one key, or of one of its slots, by the time of their start.
-    fn overlaps(&mut self, calls: &[&Call], rules: Rules, forgotten: &[(Duration, Duration)]) {
+    fn overlaps(
+        &mut self,
+        key: &str,
+        calls: &[&Call],
+        nesting: &Nesting,
+        rules: Rules,
+        forgotten: &[(Duration, Duration)],
+    ) {
         let mut at_work: Vec<&Call> = Vec::new();
         for call in calls {
             let start = call.entered.unwrap_or_default();
             at_work.retain(|before| before.last >= start);
-            for before in &at_work {
+            let others = at_work.iter().filter(|before| {
+                let nested = nesting.is_within(call, before) || nesting.is_within(before, call);
+                !nested && before.excludes(call)
+            });
+            for before in others {
                 // Whichever of the two was forgotten: also one that hears of its grant only later, or
                 // that was handed a forgotten lease by the caller before.
                 let excused = forgotten.iter().any(|&(begun, over)| {
@@ -208,8 +304,8 @@ impl Verdict {
                     self.excused += 1;
                 } else {
                     self.violations.push(format!(
-                        "on {}: call {} of process {} was at work until {:?}, call {} of process {} began at {start:?}",
-                        call.key, before.number, before.process, before.last, call.number, call.process,
+                        "on {key}: call {} of process {} was at work until {:?}, call {} of process {} began at {start:?}",
+                        before.number, before.process, before.last, call.number, call.process,
                     ));
                 }
             }
@@ -217,7 +313,7 @@ impl Verdict {
         }
     }
 
-    fn tokens(&mut self, calls: &[&Call]) {
+    fn tokens(&mut self, key: &str, calls: &[&Call]) {
         let mut last: Option<(u64, &Call)> = None;
         for call in calls {
             let Some(token) = call.token else { continue };
@@ -225,8 +321,8 @@ impl Verdict {
                 // Two that overlap with an excuse may draw theirs in either order.
                 if before.last < call.entered.unwrap_or_default() {
                     self.violations.push(format!(
-                        "on {}: token {token} of call {} of process {} follows {earlier}",
-                        call.key, call.number, call.process,
+                        "on {key}: token {token} of call {} of process {} follows {earlier}",
+                        call.number, call.process,
                     ));
                 }
             }

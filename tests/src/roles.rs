@@ -17,8 +17,10 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::record::{self, Event, Pen};
-use crate::seed::Random;
+use crate::referee::SKIPPED;
 use crate::turn::{Scribe, Terms};
+
+mod chaos;
 
 static PEN: OnceLock<Pen> = OnceLock::new();
 
@@ -53,7 +55,7 @@ pub fn play() {
                 let scribe = Scribe::new(Pen::open(Path::new(record)));
                 turns(&client, terms, number(4), scribe, &orders).await;
             }
-            "chaos" => chaos(number(0), number(1), millis(2), &orders).await,
+            "chaos" => chaos::play(number(0), number(1), millis(2), &orders).await,
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
         }
@@ -147,23 +149,6 @@ fn resident() -> u64 {
         .expect("a number")
 }
 
-/// Calls without a pause, of all lengths, on a few keys, until the word to stop.
-async fn chaos(seed: u64, keys: u64, ttl: Duration, orders: &Receiver<String>) {
-    static STOP: AtomicBool = AtomicBool::new(false);
-    say("ready", &"");
-    let tasks: Vec<_> = (0..4)
-        .map(|task| {
-            let mut random = Random::new(seed ^ (task << 32));
-            tokio::spawn(async move {
-                while !STOP.load(Ordering::Relaxed) {
-                    one_call(&mut random, keys, ttl).await;
-                }
-            })
-        })
-        .collect();
-    until_told(orders, &STOP, tasks).await;
-}
-
 /// Tasks that come back at once, from the word to go until the word to stop.
 async fn turns(
     locks: &Client,
@@ -204,56 +189,6 @@ async fn until_told(orders: &Receiver<String>, stop: &AtomicBool, tasks: Vec<Joi
         task.await.expect("no panic");
     }
     say("finished", &"");
-}
-
-async fn one_call(random: &mut Random, keys: u64, ttl: Duration) {
-    let longest = u64::try_from(ttl.as_millis()).expect("a short ttl");
-    let key = random.below(keys);
-    let wait = random.millis(0, longest);
-    // Most are short; some outlive their ttl twice and need their renewals.
-    let length = if random.below(8) == 0 {
-        random.millis(0, 2 * longest)
-    } else {
-        random.millis(0, longest / 8)
-    };
-    let draws = random.below(2) == 0;
-    let dropped = random.below(10) == 0;
-    let call = begin(&format!("chaos:{key}"));
-    let working = work(key, ttl, wait, length, draws, call);
-    if dropped {
-        let patience = random.millis(0, longest);
-        match tokio::time::timeout(patience, working).await {
-            Ok(result) => call.end(outcome(&result)),
-            Err(_) => call.end("failed"),
-        }
-    } else {
-        let ended = outcome(&working.await);
-        call.end(ended);
-        if ended == "unavailable" {
-            // An outage is answered at once, mostly; there is no need to fill the record with it.
-            sleep(Duration::from_millis(20)).await;
-        }
-    }
-}
-
-#[distributed_lock(key = "chaos:<key>", ttl = ttl, wait = wait, on_busy = error, bind = lease)]
-async fn work(
-    key: u64,
-    ttl: Duration,
-    wait: Duration,
-    length: Duration,
-    draws: bool,
-    call: Call,
-) -> Result<(), Error> {
-    let at = record::now();
-    let key = format!("chaos:{key}");
-    call.tell_at(at, Event::Enter, &key, lease.owner());
-    if draws && let Ok(token) = lease.token().await {
-        call.tell_at(record::now(), Event::Token, &key, &token.to_string());
-    }
-    beat(&key, length, call).await;
-    call.tell(Event::Leave, &key);
-    Ok(())
 }
 
 /// Works for a time, writing down every poll.
@@ -299,6 +234,7 @@ pub(crate) fn outcome(result: &Result<(), Error>) -> &'static str {
         Err(Error::Busy { .. }) => "busy",
         Err(Error::Unavailable { .. }) => "unavailable",
         Err(Error::Lost { .. }) => "lost",
+        Err(Error::Done { .. }) => SKIPPED,
         Err(_) => "undocumented",
     }
 }

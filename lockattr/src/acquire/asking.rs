@@ -334,8 +334,11 @@ impl<'a> Asked<'a> {
         if in_doubt {
             acquisition.set_unanswered();
         }
-        // A refusal changes nothing of a place that it had before.
-        if let Ok(answer) = &answer {
+        // A refusal changes nothing of a place that it had before, and a request that comes late may
+        // take one yet.
+        if let Ok(answer) = &answer
+            && !acquisition.is_unanswered()
+        {
             acquisition.set_may_queue(waits && matches!(answer, Acquired::Busy { .. }));
         }
         // What was granted may still come too late to be a lease.

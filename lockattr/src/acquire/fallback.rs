@@ -136,7 +136,7 @@ impl Context {
                 }
             };
             self.keeper.counters.unguarded.up();
-            tracing::warn!(%error, "{}", when_unavailable.told());
+            tracing::warn!(target: "lockattr", %error, "{}", when_unavailable.told());
             Ok(lease)
         })
     }

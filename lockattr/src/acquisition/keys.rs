@@ -36,7 +36,7 @@ struct Several {
 
 impl LockKeys {
     pub(crate) fn new(prefix: &str, keys: Keys, permits: u32) -> Self {
-        let locks = keys.into_iter().map(|key| key.prefixed(prefix)).collect();
+        let locks = keys.into_iter().map(|key| key.prefixed(prefix));
         Self {
             // A prefix has a few hundred bytes, and a key a thousand permits, at most.
             permits: u16::try_from(permits).unwrap_or(u16::MAX),
@@ -44,13 +44,16 @@ impl LockKeys {
         }
     }
 
-    fn of(mut locks: Vec<String>, prefix: u16) -> Self {
-        let locks = if locks.len() > 1 {
+    /// One key, which is what most are, takes no list.
+    fn of(mut locks: impl Iterator<Item = String>, prefix: u16) -> Self {
+        let first = locks.next().unwrap_or_default();
+        let locks = if let Some(second) = locks.next() {
+            let locks: Vec<_> = [first, second].into_iter().chain(locks).collect();
             let labels = locks.iter().map(|lock| &lock[usize::from(prefix)..]);
             let label = key::label(&labels.collect::<Vec<_>>());
             Locks::Several(Box::new(Several { locks, label }))
         } else {
-            Locks::One(locks.pop().unwrap_or_default())
+            Locks::One(first)
         };
         Self {
             locks,
@@ -62,7 +65,7 @@ impl LockKeys {
     /// Those of several locks for which this is true.
     pub(crate) fn only(&self, wanted: impl Fn(&String) -> bool) -> Self {
         let wanted = self.locks().iter().filter(|lock| wanted(lock)).cloned();
-        Self::of(wanted.collect(), self.prefix)
+        Self::of(wanted, self.prefix)
     }
 
     /// The whole lock keys, the client's prefix included.
@@ -97,6 +100,6 @@ impl LockKeys {
 #[cfg(test)]
 impl LockKeys {
     pub(crate) fn of_one(lock: &str) -> Self {
-        Self::of(vec![lock.to_owned()], 0)
+        Self::of([lock.to_owned()].into_iter(), 0)
     }
 }

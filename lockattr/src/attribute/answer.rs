@@ -67,7 +67,7 @@ pub fn down_skip<R: OnUnavailableSkip>(error: Error) -> R {
 #[must_use]
 pub fn down_error<R: OnUnavailableError>(error: Error) -> R {
     if R::CARRIES {
-        tracing::warn!(%error, "{NOT_RUN}");
+        tracing::warn!(target: "lockattr", %error, "{NOT_RUN}");
     } else {
         tell_down(&error);
     }
@@ -83,7 +83,7 @@ pub fn down_return(error: Error) {
 #[must_use]
 pub fn lost_cancel<R: OnLostCancel>(error: Error) -> R {
     if R::CARRIES {
-        tracing::warn!(%error, "{STOPPED}");
+        tracing::warn!(target: "lockattr", %error, "{STOPPED}");
     } else {
         tell_lost(&error);
     }
@@ -98,7 +98,7 @@ pub fn lost_return(error: Error) {
 /// `on_lost = continue`.
 pub fn lost_continue<R>((value, ended): (R, Option<Error>)) -> R {
     if let Some(error) = ended {
-        tracing::warn!(%error, "a locked function went on after its lease had ended");
+        tracing::warn!(target: "lockattr", %error, "a locked function went on after its lease had ended");
     }
     value
 }
@@ -137,17 +137,17 @@ const NOT_RUN: &str = "a locked function did not run";
 const STOPPED: &str = "a locked function was stopped: its lease had ended";
 
 fn tell_busy(error: &Error) {
-    tracing::debug!(%error, "a locked function did not run: its key is busy");
+    tracing::debug!(target: "lockattr", %error, "a locked function did not run: its key is busy");
 }
 
 fn tell_done(error: &Error) {
-    tracing::debug!(%error, "a locked function did not run: its work is done");
+    tracing::debug!(target: "lockattr", %error, "a locked function did not run: its work is done");
 }
 
 /// For answers that do not tell the caller: the log is the only place that does.
 fn tell_down(error: &Error) {
     static TOLD: Once = Once::new();
-    tracing::error!(%error, "{NOT_RUN}");
+    tracing::error!(target: "lockattr", %error, "{NOT_RUN}");
     // A program that has forgotten its client may well have no log either.
     if matches!(error, Error::NotInstalled) {
         TOLD.call_once(|| stderr::tell_unless_logged(&format!("{NOT_RUN}: {error}")));
@@ -156,7 +156,7 @@ fn tell_down(error: &Error) {
 
 /// For answers that do not tell the caller: the log is the only place that does.
 fn tell_lost(error: &Error) {
-    tracing::error!(%error, "{STOPPED}");
+    tracing::error!(target: "lockattr", %error, "{STOPPED}");
 }
 
 /// How a body came to its end.

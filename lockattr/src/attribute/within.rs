@@ -149,7 +149,7 @@ fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
 /// A body's own error stands, and the loss is only told to the log.
 fn weigh(lost: Error, end: End) -> Option<Error> {
     if end == End::Failure {
-        tracing::warn!(error = %lost, "the lease of a locked function that failed had ended before");
+        tracing::warn!(target: "lockattr", error = %lost, "the lease of a locked function that failed had ended before");
         return None;
     }
     Some(lost)

@@ -16,7 +16,7 @@ pub(super) fn tell() {
     static TOLD: Once = Once::new();
     const LINE: &str = "LOCKS ARE DISABLED: every locked function runs unguarded in this process";
     TOLD.call_once(|| {
-        tracing::error!("{LINE}");
+        tracing::error!(target: "lockattr", "{LINE}");
         stderr::tell_unless_logged(LINE);
     });
 }

@@ -265,7 +265,7 @@ impl Keeper {
             let key = lease.keys.label().to_owned();
             self.background.tell(move || {
                 tracing::warn!(
-                    key,
+                    target: "lockattr", key,
                     "the key of a lock that was given back was gone, or another's"
                 );
             });
@@ -278,7 +278,7 @@ impl Keeper {
         let key = lease.keys.label().to_owned();
         self.background.tell(move || {
             tracing::error!(
-                key,
+                target: "lockattr", key,
                 why,
                 "work is done whose mark could not be written: it may run again before its `once` \
                  is over"
@@ -292,7 +292,7 @@ impl Keeper {
         let (key, error) = (lease.keys.label().to_owned(), error.clone());
         self.background.tell(move || {
             tracing::warn!(
-                key, error = %error,
+                target: "lockattr", key, error = %error,
                 "a lock could not be given back; trying again until it has expired"
             );
         });

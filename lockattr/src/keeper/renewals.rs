@@ -157,13 +157,14 @@ impl Keeper {
         if let Some(error) = error.cloned() {
             self.background.tell(move || {
                 tracing::warn!(
-                    leases, error = %error,
+                    target: "lockattr", leases, error = %error,
                     "leases could not be renewed; trying again until they end"
                 );
             });
         } else {
-            self.background
-                .tell(move || tracing::info!(leases, "leases are renewed again"));
+            self.background.tell(
+                move || tracing::info!(target: "lockattr", leases, "leases are renewed again"),
+            );
         }
     }
 }
@@ -305,7 +306,7 @@ fn warn_of_age(background: &Background, lease: &Acquisition, ttl: Duration) {
     let key = lease.keys.label().to_owned();
     background.tell(move || {
         tracing::warn!(
-            key,
+            target: "lockattr", key,
             ?age,
             "a lock has been held for very long; does its body hang?"
         );

@@ -59,7 +59,7 @@ fn tell(events: &Receiver<Event>, dropped: &AtomicU64) {
             let dropped = dropped.swap(0, Ordering::Relaxed);
             if dropped > 0 {
                 tracing::warn!(
-                    dropped,
+                    target: "lockattr", dropped,
                     "events were dropped, since the tracing subscriber did not keep up"
                 );
             }

@@ -67,7 +67,7 @@ fn may_poll() -> bool {
 /// panic unwinds.
 fn guarded(poll: impl FnOnce() -> Poll<()>) -> Poll<()> {
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
-        tracing::error!("the store panicked as a lock was given back; the key ends with its ttl");
+        tracing::error!(target: "lockattr", "the store panicked as a lock was given back; the key ends with its ttl");
         Poll::Ready(())
     })
 }

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     };
     let plan = Plan {
         length: Duration::from_secs(60 * minutes),
+        history: Duration::from_secs(20),
         workers: 4,
         keys: 4,
         program: env::current_exe().ok(),

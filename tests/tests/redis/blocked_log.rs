@@ -53,9 +53,7 @@ async fn an_outage_is_told_to_a_subscriber_that_blocks() {
     wait::until("it is told in the end", || {
         let told = log::about("out of order for 7000");
         told.iter().any(|told| {
-            told.level == Level::WARN
-                && told.target == "lockattr::keeper"
-                && told.text.contains("leases=")
+            told.level == Level::WARN && told.target == "lockattr" && told.text.contains("leases=")
         })
     })
     .await;

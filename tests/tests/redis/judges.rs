@@ -1,15 +1,18 @@
-//! The referees of slots and turns, against histories that are made up.
+//! The referees against histories that are made up.
 
 use std::time::Duration;
 
 use tests::record::{Entry, Event};
-use tests::referee::{KILL, idle, turns};
+use tests::referee::left::LOOK;
+use tests::referee::{KILL, Rules, Verdict, idle, judge, turns};
 
-/// `milliseconds process call event note` of one key; of a fault, the process is the one that is hurt.
+/// `milliseconds process call event note`, and another key than `k`, which `@` comes before; in a note, `_`
+/// is a space. Of a fault, the process is the one that is hurt.
 fn story(lines: &[&str]) -> Vec<Entry> {
     lines
         .iter()
         .map(|line| {
+            let (line, key) = line.split_once(" @").unwrap_or((line, "k"));
             let words: Vec<&str> = line.split(' ').collect();
             let event: Event = words[3].parse().expect("an event");
             let of_process = event == Event::Fault;
@@ -18,11 +21,32 @@ fn story(lines: &[&str]) -> Vec<Entry> {
                 process: words[1].parse().expect("a number"),
                 call: words[2].parse().expect("a number"),
                 event,
-                key: if of_process { words[1] } else { "k" }.to_owned(),
-                note: words.get(4).unwrap_or(&"-").to_string(),
+                key: if of_process { words[1] } else { key }.to_owned(),
+                note: words.get(4).unwrap_or(&"-").replace('_', " "),
             }
         })
         .collect()
+}
+
+fn judged(lines: &[&str]) -> Verdict {
+    let rules = Rules {
+        ttl: Duration::from_secs(2),
+        longest_call: Duration::from_secs(60),
+    };
+    judge(&story(lines), rules)
+}
+
+/// The one thing that is against the rules.
+#[track_caller]
+fn violation(lines: &[&str]) -> String {
+    let violations = judged(lines).violations;
+    assert_eq!(violations.len(), 1, "{violations:?}");
+    violations.concat()
+}
+
+#[track_caller]
+fn is_clean(lines: &[&str]) {
+    judged(lines).assert_clean();
 }
 
 fn used(permits: usize, lines: &[&str]) -> idle::Use {
@@ -148,4 +172,267 @@ fn turns_are_counted_by_caller_and_so_is_who_went_before() {
     assert_eq!(found.longest, Duration::from_millis(40));
     // Three callers, four turns in 30 ms.
     assert_eq!(found.fair, Duration::from_micros(22_500));
+}
+
+/// Two bodies at once, of processes of their own or of one, the first of which has `words` more to say.
+fn at_once<'a>(process: &'a [String; 3], words: &'a str) -> [&'a str; 9] {
+    [
+        "0 1 1 call",
+        "1 1 1 enter",
+        words,
+        &process[0],
+        &process[1],
+        "40 1 1 leave",
+        "41 1 1 outcome done",
+        &process[2],
+        "90 9 9 fault calm",
+    ]
+}
+
+fn of_process(process: u32) -> [String; 3] {
+    [
+        format!("20 {process} 2 call"),
+        format!("21 {process} 2 enter"),
+        format!("50 {process} 2 outcome failed"),
+    ]
+}
+
+#[test]
+fn bodies_at_once_are_seen() {
+    for process in [1, 2] {
+        let told = violation(&at_once(&of_process(process), "2 1 1 beat"));
+        assert!(told.contains("on k: call 1 of process 1"), "{told}");
+    }
+}
+
+#[test]
+fn a_body_that_was_told_that_it_has_no_lock_may_run_beside_others() {
+    for process in [1, 2] {
+        is_clean(&at_once(&of_process(process), "2 1 1 fallback run"));
+    }
+}
+
+#[test]
+fn a_body_on_a_lock_of_its_process_excludes_those_of_its_process_alone() {
+    is_clean(&at_once(&of_process(2), "2 1 1 fallback local"));
+    violation(&at_once(&of_process(1), "2 1 1 fallback local"));
+}
+
+#[test]
+fn several_keys_are_each_held() {
+    let both = |other: &str| {
+        let (call, enter) = (
+            format!("2 2 1 call @{other}"),
+            format!("3 2 1 enter @{other}"),
+        );
+        let end = format!("5 2 1 outcome failed @{other}");
+        judged(&[
+            "0 1 1 call @a+b",
+            "1 1 1 enter @a+b",
+            &call,
+            &enter,
+            "4 1 1 leave @a+b",
+            &end,
+            "6 1 1 outcome done @-",
+        ])
+    };
+    both("c").assert_clean();
+    for other in ["a", "b", "b+c"] {
+        assert_eq!(both(other).violations.len(), 1, "{other}");
+    }
+    // Once for each key that both of them hold.
+    assert_eq!(both("b+a").violations.len(), 2);
+}
+
+/// `around` is the call around the second of two within the first.
+fn within(around: &str) -> Verdict {
+    let around = format!("11 1 3 within {around}");
+    judged(&[
+        "0 1 1 call @a+b",
+        "1 1 1 enter @a+b",
+        "2 1 2 call @a",
+        "3 1 2 within 1 @a",
+        "4 1 2 enter @a",
+        "10 1 3 call @a",
+        &format!("{around} @a"),
+        "12 1 3 enter @a",
+        "14 1 3 leave @a",
+        "15 1 3 outcome done",
+        "16 1 2 leave @a",
+        "17 1 2 outcome done",
+        "20 1 1 leave @a+b",
+        "21 1 1 outcome done",
+    ])
+}
+
+#[test]
+fn calls_within_others_do_not_overlap_with_those_around_them() {
+    within("2").assert_clean();
+    assert_eq!(within("2").within, 2);
+}
+
+#[test]
+fn calls_side_by_side_within_another_exclude_each_other() {
+    assert_eq!(within("1").violations.len(), 1);
+}
+
+#[test]
+fn a_call_within_another_excludes_other_processes() {
+    violation(&[
+        "0 1 1 call @a+b",
+        "1 1 1 enter @a+b",
+        "2 1 2 call @a",
+        "3 1 2 within 1 @a",
+        "4 1 2 enter @a",
+        "5 2 1 call @a",
+        "6 2 1 enter @a",
+        "7 1 2 leave @a",
+        "8 1 2 outcome done",
+        "9 1 1 outcome lost",
+        "10 2 1 outcome failed",
+    ]);
+}
+
+/// A success that leaves a mark on `key`, and at `asked` a call of `k` that was skipped.
+fn skipped(leaves: &str, key: &str, asked: u32) -> Verdict {
+    let of_key = |line: &str| format!("{line} @{key}");
+    let (call, outcome) = (
+        format!("{asked} 2 1 call"),
+        format!("{} 2 1 outcome skipped", asked + 5),
+    );
+    judged(&[
+        &of_key("0 1 1 call"),
+        &of_key(&format!("1 1 1 leaves {leaves}")),
+        &of_key("2 1 1 enter"),
+        &of_key("3 1 1 leave"),
+        &of_key("4 1 1 outcome done"),
+        &call,
+        &outcome,
+    ])
+}
+
+#[test]
+fn a_call_that_was_skipped_has_had_a_success_before_it_on_a_key_of_its_own() {
+    skipped("done_1000", "k", 10).assert_clean();
+    skipped("done_1000", "a+k", 10).assert_clean();
+    skipped("done_1000", "k", 4_000).assert_clean();
+    for (leaves, key, asked) in [
+        // Another key, another mark, or long ago.
+        ("done_1000", "a+b", 10),
+        ("closed_1000", "k", 10),
+        ("done_1000", "k", 5_000),
+    ] {
+        let found = skipped(leaves, key, asked).violations;
+        assert_eq!(found.len(), 1, "{leaves} {key} {asked}: {found:?}");
+    }
+    // A body that failed leaves none, and one that ran was not skipped.
+    violation(&[
+        "0 1 1 call",
+        "1 1 1 leaves done_1000",
+        "2 1 1 enter",
+        "4 1 1 outcome failed",
+        "5 2 1 call",
+        "6 2 1 outcome skipped",
+    ]);
+    let told = violation(&[
+        "0 1 1 call",
+        "1 1 1 leaves done_1000",
+        "2 1 1 enter",
+        "3 1 1 leave",
+        "4 1 1 outcome skipped",
+    ]);
+    assert!(told.contains("ran its body"), "{told}");
+}
+
+#[test]
+fn a_mark_under_a_key_that_no_call_has_named_is_seen() {
+    // The call around names both, and leaves no mark; the one within it leaves one on its own key.
+    let found = |leaves: &str, key: &str, mark: &str, at: u32| {
+        let mark = format!("{at} 9 0 mark {mark} @{key}");
+        judged(&[
+            "0 1 1 call @a+b",
+            "1 1 1 enter @a+b",
+            "2 1 2 call @a",
+            "3 1 2 within 1 @a",
+            &format!("3 1 2 leaves {leaves} @a"),
+            "4 1 2 enter @a",
+            "5 1 2 leave @a",
+            "6 1 2 outcome done",
+            "7 1 1 leave @a+b",
+            "8 1 1 outcome done",
+            &mark,
+        ])
+        .violations
+    };
+    for mark in ["done", "closed"] {
+        let leaves = format!("{mark}_1000");
+        assert_eq!(found(&leaves, "a", mark, 900), [""; 0]);
+        assert_eq!(found(&leaves, "b", mark, 900).len(), 1);
+        assert_eq!(found(&leaves, "a", mark, 9_000).len(), 1);
+    }
+    assert_eq!(found("done_1000", "a", "closed", 900).len(), 1);
+    assert_eq!(found("closed_1000", "a", "done", 900).len(), 1);
+}
+
+/// What is found after a look, of a process whose one call has ended 10 ms before.
+fn left(what: &str, more: &[&str]) -> Verdict {
+    let at = LOOK.as_millis() + 110;
+    let found = format!("{at} 9 0 left {what}");
+    let mut lines = vec!["0 1 1 call", "100 1 1 outcome unavailable"];
+    lines.extend(more);
+    lines.push(&found);
+    judged(&lines)
+}
+
+#[test]
+fn what_is_left_of_a_call_that_is_gone_is_seen() {
+    assert_eq!(left("held_1", &[]).violations.len(), 1);
+    assert_eq!(left("queued_1", &[]).violations.len(), 1);
+    // Of another key's call, of another process, or of nobody who was ever heard of.
+    assert_eq!(
+        left("held_1", &["110 1 2 call @b", "1600 1 2 outcome busy"])
+            .violations
+            .len(),
+        1
+    );
+    assert_eq!(
+        left("held_1", &["110 2 1 call", "1600 2 1 outcome busy"])
+            .violations
+            .len(),
+        1
+    );
+    assert_eq!(left("held_7", &[]).violations.len(), 1);
+}
+
+#[test]
+fn what_is_held_by_a_call_that_goes_on_or_has_just_ended_is_not_left() {
+    left("held_1", &["110 1 2 call", "120 1 2 outcome busy"]).assert_clean();
+    left("queued_1", &["110 1 2 call @a+k", "120 1 2 outcome busy"]).assert_clean();
+}
+
+#[test]
+fn what_a_killed_process_had_may_stand_for_a_ttl() {
+    let story = |at: u32| {
+        let found = format!("{at} 9 0 left held_1");
+        judged(&["0 1 1 call", "100 1 0 fault kill", &found])
+    };
+    let bound = u32::try_from(LOOK.as_millis()).unwrap() + 2_000 + 100;
+    story(bound - 1).assert_clean();
+    assert_eq!(story(bound + 1).violations.len(), 1);
+}
+
+#[test]
+fn a_call_ends_in_a_documented_way_or_with_its_process() {
+    for outcome in ["busy", "done", "unavailable", "lost", "failed", "skipped"] {
+        assert!(tests::referee::OUTCOMES.contains(&outcome), "{outcome}");
+    }
+    violation(&["0 1 1 call", "1 1 1 outcome undocumented"]);
+    violation(&["0 1 1 call"]);
+    is_clean(&["0 1 1 call", "1 1 0 fault kill"]);
+    violation(&["0 1 1 call", "61000 1 1 outcome busy"]);
+    violation(&["0 1 1 call", "1 1 1 outcome done"]);
+    for outcome in ["busy", "unavailable"] {
+        let end = format!("3 1 1 outcome {outcome}");
+        violation(&["0 1 1 call", "1 1 1 enter", &end]);
+    }
 }

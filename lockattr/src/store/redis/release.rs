@@ -141,7 +141,7 @@ pub(super) fn give_back_unclaimed(
                 let [lock, _] = keys;
                 telling.tell(move || {
                     tracing::warn!(
-                        lock, error = %fault.error,
+                        target: "lockattr", lock, error = %fault.error,
                         "a lock that came too late could not be given back; it ends with its ttl"
                     );
                 });

@@ -197,7 +197,7 @@ impl Subscriber {
     /// Nothing can be said on a channel. Whether that has changed is not known from what is heard.
     pub(super) fn tell_mute(&self, error: &StoreError) {
         tracing::warn!(
-            channel = self.0.channel, error = %error,
+            target: "lockattr", channel = self.0.channel, error = %error,
             "callers that wait for what this client gives back cannot be woken, and look again every \
              now and then"
         );
@@ -599,7 +599,7 @@ impl Shared {
             let (channel, error) = (self.channel.clone(), error.clone());
             self.server.background.tell(move || {
                 tracing::warn!(
-                    channel, error = %error,
+                    target: "lockattr", channel, error = %error,
                     "callers that wait for a lock cannot be woken, and look again every now and then"
                 );
             });
@@ -642,7 +642,7 @@ async fn listen(shared: Weak<Shared>, wanted: Arc<Notify>) {
                     let (background, channel) =
                         (&subscriber.server.background, subscriber.channel.clone());
                     background.tell(move || {
-                        tracing::info!(channel, "callers that wait for a lock are woken again");
+                        tracing::info!(target: "lockattr", channel, "callers that wait for a lock are woken again");
                     });
                 }
                 pause = FIRST_PAUSE;

@@ -1,0 +1,45 @@
+//! Reads from a record whether what the test found when there was rest is of somebody who is gone.
+//!
+//! The test looks when nothing has been broken for as long as a look takes. Whoever has had no call on
+//! the key for so long should have left nothing; a process that was killed leaves what it had for a ttl,
+//! or for as long as those wait who queue with it.
+
+use std::time::Duration;
+
+use super::{Call, KILL, Rules};
+use crate::record::{Entry, Event};
+
+/// How long what is left may stand: as long as a waiter takes to look, and room for a busy machine.
+pub const LOOK: Duration = Duration::from_millis(1_500);
+
+/// What is against the rules, in words.
+pub(super) fn judge(entries: &[Entry], calls: &[Call], rules: Rules) -> Vec<String> {
+    let mut violations = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.event == Event::Left) {
+        let Entry { at, key, note, .. } = entry;
+        let process = note.rsplit(' ').next().unwrap_or_default();
+        let of_key = || calls.iter().filter(|call| call.is_of(key));
+        let is_there = of_key().any(|call| {
+            let ended = call.ended.as_ref().map(|(ended, _)| *ended);
+            let goes_on = ended.is_none_or(|ended| ended + LOOK > *at);
+            call.process.to_string() == process && call.asked() <= *at && goes_on
+        });
+        let killed = entries.iter().find(|entry| {
+            entry.event == Event::Fault && entry.note == KILL && entry.key == process
+        });
+        let stands = match killed {
+            None => is_there,
+            Some(kill) => {
+                let ends = of_key().filter_map(|call| Some(call.ended.as_ref()?.0));
+                let last = ends.filter(|ended| ended <= at).chain([kill.at]).max();
+                last.is_some_and(|last| last + rules.ttl + LOOK > *at)
+            }
+        };
+        if !stands {
+            violations.push(format!(
+                "on {key}: {note} at {at:?}, of somebody who is gone"
+            ));
+        }
+    }
+    violations
+}

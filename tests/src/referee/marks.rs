@@ -1,0 +1,69 @@
+//! Reads from a record whether marks were borne by the keys that were named, and by no others.
+//!
+//! A call that was skipped has had a success before it, of a call that leaves such a mark on one of its
+//! keys. What the test finds under a key was left there by a call that named it, and not for longer than
+//! that asked for.
+
+use std::time::Duration;
+
+use super::{Call, SKIPPED};
+use crate::record::{Entry, Event};
+
+/// The mark of a success.
+pub const DONE: &str = "done";
+
+/// The mark of a key that stays closed.
+pub const CLOSED: &str = "closed";
+
+/// How late what a call has sent may be carried out: no fault lasts for longer, and a mark counts from then.
+const LATEST: Duration = Duration::from_millis(3_500);
+
+/// What is against the rules, in words.
+pub(super) fn judge(entries: &[Entry], calls: &[Call]) -> Vec<String> {
+    let mut violations = Vec::new();
+    for call in calls {
+        if let Some((ended, outcome)) = &call.ended
+            && outcome == SKIPPED
+        {
+            let during = (call.asked(), *ended);
+            let done = |key| bears(calls, key, DONE, during);
+            if !call.keys().any(done) {
+                violations.push(format!(
+                    "call {} of process {} on {} was skipped, and nobody had done its work",
+                    call.number, call.process, call.key
+                ));
+            }
+        }
+    }
+    let found = entries.iter().filter(|entry| entry.event == Event::Mark);
+    for Entry { at, key, note, .. } in found {
+        if !bears(calls, key, note, (*at, *at)) {
+            violations.push(format!(
+                "on {key}: {note} at {at:?}, and no call had left that"
+            ));
+        }
+    }
+    violations
+}
+
+/// Whether a key may bear a mark at some moment of a time.
+fn bears(calls: &[Call], key: &str, mark: &str, (from, to): (Duration, Duration)) -> bool {
+    calls.iter().filter(|call| call.is_of(key)).any(|call| {
+        let Some((leaves, length)) = &call.leaves else {
+            return false;
+        };
+        let stands = match mark {
+            DONE => call.left.map(|left| (left, left)),
+            // From the grant on, which nobody has written down.
+            CLOSED => {
+                let ended = call.ended.as_ref().map(|(at, _)| *at);
+                Some((call.asked(), ended.unwrap_or(Duration::MAX)))
+            }
+            _ => None,
+        };
+        leaves == mark
+            && stands.is_some_and(|(first, last)| {
+                first <= to && from <= last.saturating_add(*length + LATEST)
+            })
+    })
+}
