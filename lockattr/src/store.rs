@@ -2,6 +2,8 @@
 //!
 //! [`Store`] is all that an implementer writes. A store knows its own names and clocks: it derives
 //! slots, queue entries and counters itself, and says until when a grant may be relied on.
+//!
+//! The feature `conformance` adds a suite that tells whether a store keeps its promises.
 
 use std::fmt::Debug;
 use std::future::Future;
