@@ -136,7 +136,7 @@ impl ClientBuilder {
             return self.store(Memory::new());
         }
         let origin = Origin::here();
-        let settings = redis::Settings {
+        let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
             target: redis::target(url, self.root_certificates.as_deref())?,

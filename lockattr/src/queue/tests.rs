@@ -272,7 +272,7 @@ impl World {
                         told.push((number, front, Some(lease)));
                     }
                     Ok(Told::Busy(_)) => assert!(!entrant.waits, "it would have waited"),
-                    Ok(Told::Unavailable(_)) => {}
+                    Ok(Told::Refused(_) | Told::Unavailable(_)) => {}
                     Err(oneshot::error::TryRecvError::Empty) => continue,
                     Err(error) => panic!("{number} was forgotten: {error}"),
                 }
@@ -434,6 +434,7 @@ fn turn(
         Told::Front(front) => (front, None),
         Told::Handed(front, from) => (front, Some(from)),
         Told::Busy(_) => return,
+        Told::Refused(refused) => panic!("{refused:?}"),
         Told::Unavailable(error) => panic!("{error}"),
     };
     assert_eq!(fronts.fetch_add(1, Ordering::SeqCst), 0, "two fronts");

@@ -4,9 +4,14 @@
 //! uncontended acquire is `SET … NX PX`, as the Redis documentation describes it for a single
 //! instance; every other step is a script that compares the owner inside the server.
 //!
-//! Each step has a file: `acquire`, `renew`, `release`, `token` and `check`. What they share: `names` has
-//! every name of the wire format, `script` calls scripts, `reply` reads what they answer, `fault` sorts
-//! what went wrong. Below them are the connections, and beside them the channel of those who wait.
+//! Each step has a file: `acquire`, `renew`, `release`, `token` and `check`. They share `names`, which has
+//! every name of the wire format; `script`, which calls scripts; `reply`, which reads their answers; and
+//! `fault`, which sorts errors.
+//!
+//! Below them, `connections` chooses a connection, `connection` makes and replaces it, `batcher` sends the
+//! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
+//! whose callers are gone. `watchdog` is the connection for renewals. Beside them, `subscriber` keeps the
+//! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
 
 use std::fmt;
 use std::pin::Pin;
@@ -21,17 +26,17 @@ use super::{
 use crate::runtime::background::Background;
 
 mod acquire;
+mod batcher;
 mod check;
+mod clock_anchor;
 #[cfg(all(test, feature = "conformance"))]
 mod conformance;
-mod desk;
+mod connection;
+mod connections;
 mod fault;
-mod line;
-mod link;
 mod message;
 mod names;
 mod probe;
-mod pulse;
 mod release;
 mod renew;
 mod reply;
@@ -39,94 +44,105 @@ mod script;
 mod subscriber;
 mod subscription;
 mod target;
+mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
 mod unanswered;
+mod wakeups;
+mod watchdog;
 
+use connection::Server;
+use connections::Connections;
 use fault::Fault;
-use line::Server;
-use link::{Link, Watchdog};
 use names::Names;
-use pulse::Wait;
 use script::Scripts;
 use subscriber::Subscriber;
 pub(crate) use target::{Target, target};
+use timeouts::Deadline;
+use watchdog::Watchdog;
 
 /// Locks on a single server.
 pub(crate) struct Redis {
     names: Names,
-    /// What callers ask: acquire, release, token. In one line, so that a release overtakes nothing.
-    calls: Link,
-    /// Renewals, which nothing that callers do can hold up.
+    /// For acquire, release and token. One connection carries all of a caller's, so that a release does
+    /// not overtake the acquire.
+    connections: Connections,
+    /// For renewals, which nothing that callers do can delay.
     watchdog: Watchdog,
     reply_timeout: Duration,
-    /// How long a step may take in all: for connecting and for the answer.
-    step_timeout: Duration,
+    /// How long one request may take: for connecting and for the answer.
+    request_timeout: Duration,
     subscriber: Subscriber,
     scripts: Scripts,
 }
 
 /// What a client needs to reach a server.
-pub(crate) struct Settings {
-    /// What every name starts with, and every helper key.
+pub(crate) struct RedisConfig {
+    /// What every lock key and helper key starts with.
     pub(crate) prefix: String,
-    /// Which client it is, among all.
+    /// A name of this client that no other client has.
     pub(crate) id: String,
     pub(crate) target: Target,
+    /// `CLIENT SETNAME`, where the application gave a name.
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) reply_timeout: Duration,
 }
 
 impl Redis {
-    pub(crate) fn new(settings: &Settings, background: &Background) -> Self {
+    pub(crate) fn new(config: &RedisConfig, background: &Background) -> Self {
         let server = Arc::new(Server {
-            target: settings.target.clone(),
-            name: settings.name.clone(),
+            target: config.target.clone(),
+            name: config.name.clone(),
             background: background.clone(),
-            connect_timeout: settings.connect_timeout,
+            connect_timeout: config.connect_timeout,
         });
-        let names = Names::new(&settings.prefix, &settings.id);
-        let calls = Link::new(&server, settings.reply_timeout);
-        let step_timeout = settings.connect_timeout + settings.reply_timeout;
+        let names = Names::new(&config.prefix, &config.id);
+        let connections = Connections::new(&server, config.reply_timeout);
+        let request_timeout = config.connect_timeout + config.reply_timeout;
         let scripts = Scripts::new();
         let subscriber = Subscriber::new(
             Arc::clone(&server),
             names.channel().to_owned(),
-            release::give_back_unclaimed(background, &calls, &scripts.release, step_timeout),
+            release::give_back_unclaimed(
+                background,
+                &connections,
+                &scripts.release,
+                request_timeout,
+            ),
         );
         Self {
             names,
-            calls,
+            connections,
             watchdog: Watchdog::new(&server),
-            reply_timeout: settings.reply_timeout,
-            step_timeout,
+            reply_timeout: config.reply_timeout,
+            request_timeout,
             subscriber,
             scripts,
         }
     }
 
-    /// What one request may take in all: for connecting and for the answer.
-    fn step(&self) -> Wait<'_> {
-        self.calls.step(self.step_timeout)
+    /// The deadline of one request.
+    fn deadline(&self) -> Deadline<'_> {
+        self.connections.deadline(self.request_timeout)
     }
 
-    /// What a request and its repetition may take.
-    fn two_steps(&self) -> Wait<'_> {
-        self.calls.step(2 * self.step_timeout)
+    /// The deadline of a request and its repetition.
+    fn deadline_of_two(&self) -> Deadline<'_> {
+        self.connections.deadline(2 * self.request_timeout)
     }
 
-    fn nonsense(&self, answer: &Value) -> Fault {
-        // Whatever this connection says from here on may belong to another question.
-        self.calls.give_up_any();
-        Fault::nonsense(answer)
+    fn protocol_error(&self, answer: &Value) -> Fault {
+        // Further answers on the connection may belong to other commands.
+        self.connections.discard_any();
+        Fault::protocol_error(answer)
     }
 }
 
 impl Store for Redis {
     fn limits(&self) -> Limits {
-        Limits::default().longest_answer(2 * self.step_timeout)
+        Limits::default().longest_answer(2 * self.request_timeout)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
@@ -150,17 +166,18 @@ impl Store for Redis {
     }
 
     fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
-        Box::new(self.subscriber.hear(&claim))
+        Box::new(self.subscriber.wakeups(&claim))
     }
 
     fn settled<'a>(
         &'a self,
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
-        Box::pin(self.calls.settled(owner))
+        Box::pin(self.connections.settled(owner))
     }
 }
 
+/// As the server counts: in whole milliseconds.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -168,7 +185,7 @@ fn millis(duration: Duration) -> u64 {
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redis")
-            .field("calls", &self.calls)
+            .field("connections", &self.connections)
             .finish_non_exhaustive()
     }
 }

@@ -1,17 +1,17 @@
-//! Acquiring: `SET … NX PX` where one key may be free, and a script for all else.
+//! Acquiring: `SET … NX PX` where one key may be free, and `contend.lua` for everything else.
 //!
-//! The script recognises a grant of the same owner whose answer never came, so a request is sent once
-//! more where a connection has failed. What an unanswered request may still do is left to
-//! [`settled`](crate::store::Store::settled).
+//! Where a connection fails, the request is repeated once on a new one: the script recognises a grant to
+//! the same owner whose answer never came. A request that was not answered is tracked by `unanswered`;
+//! giving back what it may still acquire is left to the caller.
 
 use redis::{Cmd, Value};
 
+use super::connections::Answer;
 use super::fault::Fault;
-use super::link::Answer;
 use super::names::{has_slots, lock};
-use super::pulse::Wait;
-use super::reply::{Verdict, verdict};
+use super::reply::{Outcome, outcome};
 use super::script::Form;
+use super::timeouts::Deadline;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
@@ -22,12 +22,14 @@ impl Redis {
         claim: Claim<'_>,
         attempt: Attempt,
     ) -> Result<Acquired, StoreError> {
-        let mut step = self.two_steps();
+        let mut deadline = self.deadline_of_two();
         let mut first = None;
-        // Several locks take a script; the first of several slots does not.
+        // `SET` takes one key: a lock, or the first of its slots. Several locks need the script.
         if !attempt.again && claim.locks.len() == 1 {
             let command = Self::set_call(&claim);
-            let asked = self.calls.ask_for(claim.owner, command, &mut step);
+            let asked = self
+                .connections
+                .ask_for(claim.owner, command, &mut deadline);
             match asked.await {
                 Ok((Value::Okay, sent)) => {
                     return Ok(Acquired::Granted {
@@ -39,7 +41,7 @@ impl Redis {
                 answer => first = Some(answer),
             }
         }
-        Box::pin(self.ask_on(claim, attempt, first, &mut step)).await
+        Box::pin(self.ask_on(claim, attempt, first, &mut deadline)).await
     }
 
     /// Goes on where the first command was not granted, or there was none.
@@ -48,17 +50,17 @@ impl Redis {
         claim: Claim<'_>,
         attempt: Attempt,
         first: Option<Answer>,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Result<Acquired, StoreError> {
         let first = match first {
-            None | Some(Ok((Value::Nil, _))) => self.contend(claim, attempt, false, step).await,
-            Some(Ok((other, _))) => Err(self.nonsense(&other)),
+            None | Some(Ok((Value::Nil, _))) => self.contend(claim, attempt, false, deadline).await,
+            Some(Ok((other, _))) => Err(self.protocol_error(&other)),
             Some(Err(fault)) => Err(fault),
         };
         let answer = match first {
             Err(fault) if fault.is_transient() => {
                 let in_doubt = fault.error.is_in_doubt();
-                self.contend(claim, attempt, in_doubt, step)
+                self.contend(claim, attempt, in_doubt, deadline)
                     .await
                     .map_err(|fault| fault.after(in_doubt))
             }
@@ -67,44 +69,45 @@ impl Redis {
         answer.map_err(|fault| fault.error)
     }
 
+    /// Asks by the script, which may put the claim into a queue.
     async fn contend(
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
         in_doubt: bool,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Result<Acquired, Fault> {
-        let heard = !attempt.wait.is_zero()
+        let will_be_told = !attempt.wait.is_zero()
             && self
                 .subscriber
-                .hears(claim.owner, attempt.wait, &self.calls)
+                .will_be_told(claim.owner, attempt.wait, &self.connections)
                 .await;
         let call = |form: Form<'_>| self.contend_call(form, &claim, attempt);
         let contend = &self.scripts.contend;
         let (answer, sent) = contend
-            .run_for(claim.owner, &self.calls, call, step)
+            .run_for(claim.owner, &self.connections, call, deadline)
             .await?;
-        let Verdict {
+        let Outcome {
             mut acquired,
-            server,
-        } = verdict(&answer, &claim, sent, in_doubt).ok_or_else(|| self.nonsense(&answer))?;
-        // Of several locks one is given at a time, which is no grant yet: the owner has to look.
-        let one_is_all = claim.locks.len() == 1;
-        if let Some(server) = server {
-            self.subscriber
-                .answered(claim.owner, sent, server, one_is_all);
+            server_micros,
+        } = outcome(&answer, &claim, sent, in_doubt).ok_or_else(|| self.protocol_error(&answer))?;
+        if let Some(server_micros) = server_micros {
+            // Several locks are passed on one at a time. One of them is not the grant of the claim, so
+            // that the claim has to ask, and no lease counts from the message.
+            let sent = (claim.locks.len() == 1).then_some(sent);
+            self.subscriber.answered(claim.owner, server_micros, sent);
         }
         if let Acquired::Busy { place, .. } = &mut acquired {
             match place {
-                Some(place) if heard => self.subscriber.queued(claim.owner, *place),
-                // It stands in the queue, but would be passed over.
+                Some(place) if will_be_told => self.subscriber.queued(claim.owner, *place),
+                // A claim that cannot be told is passed over when its turn comes.
                 _ => *place = None,
             }
         }
         Ok(acquired)
     }
 
-    /// What takes a lock that is free, or the first of its slots.
+    /// Takes a lock that is free, or the first of its slots.
     pub(super) fn set_call(claim: &Claim<'_>) -> Cmd {
         let key = lock(claim);
         let mut command = Cmd::with_capacity(6, key.len() + claim.owner.len() + 32);
@@ -122,7 +125,7 @@ impl Redis {
         let mut command = form.call(&self.names.wanted(claim), &self.names.queues(claim));
         command.arg(claim.owner).arg(millis(claim.ttl));
         command.arg(if has_slots(claim) { "any" } else { "all" });
-        // One that has never waited stands in no queue.
+        // A claim that has never waited is in no queue.
         if !attempt.wait.is_zero() || attempt.again {
             command.arg(self.names.entry(claim));
             command.arg(millis(attempt.wait));

@@ -1,8 +1,8 @@
-//! What a client needs of its server, tried once when it connects.
+//! The check of a server when a client connects.
 //!
-//! Every step goes through once on a throw-away key, so that a missing right, a server that cannot be
-//! written to, or a proxy that knows not all commands is found before any job runs. All commands are
-//! sent together, in one round trip beside those of the connections, and load the scripts on the way.
+//! Every step is done once on a throw-away key. So a missing right, a server that is read-only, or a
+//! proxy that lacks commands is found before any job runs. All commands are sent together, in one round
+//! trip beside those that open the connections, and they load the scripts. Nothing is left behind.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,20 +13,21 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::Redis;
-use super::fault::{Fault, Otherwise};
+use super::fault::{Fault, RetryWith};
 use super::names::lock;
 use super::probe;
 use super::renew::RenewedKey;
-use super::reply::{found, integer, refusal, token, verdict};
+use super::reply::{found, integer, outcome, refusal, token};
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
-/// How long the throw-away key lives where nothing can be deleted.
+/// How long the throw-away key stays where nothing can be deleted.
 const TTL: Duration = Duration::from_secs(10);
 
 /// A command, and what is expected of its answer.
-type Step = (Cmd, Expected);
+type CheckStep = (Cmd, Expected);
 
+/// What the answer to a command has to say.
 #[derive(Clone, Copy)]
 enum Expected {
     Anything,
@@ -37,6 +38,7 @@ enum Expected {
     /// The key is there, under the owner.
     Renewed,
     Released,
+    /// A token was drawn.
     Token,
     /// The key is there, under another owner than the one that asks.
     Busy,
@@ -45,26 +47,26 @@ enum Expected {
 enum Meaning {
     AsExpected,
     /// What was written before is not there.
-    Gone,
-    Nonsense,
+    NotKept,
+    ProtocolError,
 }
 
-/// Why a check failed.
-struct Refusal {
+/// Why a check has failed.
+struct FailedCheck {
     error: StoreError,
-    /// Whether something that speaks Redis's protocol said so.
+    /// Whether something that speaks Redis's protocol has answered so.
     answered: bool,
-    /// Another connection may help at once.
+    /// Whether another connection may help at once.
     transient: bool,
 }
 
-/// Why something cannot be had that a client goes without.
+/// Why something is not to be had that a client can do without.
 type Noted = Mutex<Option<StoreError>>;
 
-type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send + 'a>>;
+type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), FailedCheck>> + Send + 'a>>;
 
 impl Redis {
-    /// Checks all that is needed, and leaves nothing behind.
+    /// Checks everything that is needed, on the first lock of the claim.
     pub(super) async fn check_server(&self, claim: Claim<'_>) -> Result<(), StoreError> {
         let claim = Claim {
             ttl: TTL,
@@ -72,47 +74,49 @@ impl Redis {
             ..claim
         };
         let checked = match self.check_once(claim).await {
-            Err(refusal) if refusal.transient => self.check_once(claim).await,
+            Err(failed) if failed.transient => self.check_once(claim).await,
             checked => checked,
         };
-        let Err(refusal) = checked else {
+        let Err(failed) = checked else {
             return Ok(());
         };
-        let why = probe::at(self.calls.server(), refusal.answered).await;
-        Err(why.map_or(refusal.error, StoreError::refused))
+        let why = probe::at(self.connections.server(), failed.answered).await;
+        Err(why.map_or(failed.error, StoreError::refused))
     }
 
-    async fn check_once(&self, claim: Claim<'_>) -> Result<(), Refusal> {
-        // Without its channel a client works all the same, but nobody wakes its callers; and without
-        // the right to publish it wakes nobody's.
-        let (unheard, mute) = (Mutex::new(None), Mutex::new(None));
+    async fn check_once(&self, claim: Claim<'_>) -> Result<(), FailedCheck> {
+        // A client works without its channel, but nobody wakes its callers. Without the right to publish
+        // it does not wake those of other clients.
+        let (no_channel, no_publish) = (Mutex::new(None), Mutex::new(None));
         let calls = async {
-            let opened = self.calls.open(&mut self.step()).await;
-            opened.map_err(|fault| Refusal::new(fault, false))?;
-            self.check_steps(claim, &mute).await
+            let opened = self.connections.open(&mut self.deadline()).await;
+            opened.map_err(|fault| FailedCheck::new(fault, false))?;
+            self.check_steps(claim, &no_publish).await
         };
         let keys = [renewed(&claim)];
-        // Whether the key is there by then does not matter: it is the connection that is checked.
+        // This checks the connection. The key may or may not be there by then.
         let watchdog = async {
             let command = Self::renew_call(self.scripts.renew.by_text(), &keys);
             let asked = self.watchdog.ask(command, self.reply_timeout).await;
-            asked.map(drop).map_err(|fault| Refusal::new(fault, false))
+            asked
+                .map(drop)
+                .map_err(|fault| FailedCheck::new(fault, false))
         };
         let channel = async {
             let checked = self.subscriber.check().await;
-            note(&unheard, checked.err());
+            note(&no_channel, checked.err());
             Ok(())
         };
         all(vec![Box::pin(calls), Box::pin(watchdog), Box::pin(channel)]).await?;
-        if let Some(error) = noted(unheard) {
-            self.subscriber.tell_unheard(&error);
-        } else if let Some(error) = noted(mute) {
-            self.subscriber.tell_mute(&error);
+        if let Some(error) = noted(no_channel) {
+            self.subscriber.warn_not_woken(&error);
+        } else if let Some(error) = noted(no_publish) {
+            self.subscriber.warn_cannot_wake(&error);
         }
         Ok(())
     }
 
-    async fn check_steps(&self, claim: Claim<'_>, mute: &Noted) -> Result<(), Refusal> {
+    async fn check_steps(&self, claim: Claim<'_>, no_publish: &Noted) -> Result<(), FailedCheck> {
         let steps = self.steps(claim);
         let mut checks: Vec<Checking<'_>> = Vec::with_capacity(steps.len() + 1);
         for step in steps {
@@ -121,30 +125,34 @@ impl Redis {
         checks.push(Box::pin(async {
             let mut publish = redis::cmd("PUBLISH");
             publish.arg(self.names.channel()).arg("");
-            let asked = self.calls.ask(publish, &mut self.step()).await;
-            note(mute, asked.err().map(|fault| fault.error));
+            let asked = self.connections.ask(publish, &mut self.deadline()).await;
+            note(no_publish, asked.err().map(|fault| fault.error));
             Ok(())
         }));
         all(checks).await
     }
 
-    async fn check_step(&self, claim: Claim<'_>, (command, expected): Step) -> Result<(), Refusal> {
-        let (answer, _) = match self.calls.ask(command, &mut self.step()).await {
-            // It knows the command, and another server behind the same address the script.
-            Err(fault) if fault.otherwise == Some(Otherwise::ByText) => return Ok(()),
-            // What is refused was refused in words.
+    async fn check_step(
+        &self,
+        claim: Claim<'_>,
+        (command, expected): CheckStep,
+    ) -> Result<(), FailedCheck> {
+        let (answer, _) = match self.connections.ask(command, &mut self.deadline()).await {
+            // The right is there. Another server behind the same address was given the script.
+            Err(fault) if fault.retry == Some(RetryWith::ScriptText) => return Ok(()),
+            // A refusal is an answer, and doubt is none.
             Err(fault) => {
                 let answered = !fault.error.is_in_doubt();
-                return Err(Refusal::new(fault, answered));
+                return Err(FailedCheck::new(fault, answered));
             }
             Ok(answer) => answer,
         };
         if let Some(fault) = refusal(&answer) {
-            return Err(Refusal::new(fault, true));
+            return Err(FailedCheck::new(fault, true));
         }
         match expected.meaning(&answer, &claim) {
             Meaning::AsExpected => Ok(()),
-            Meaning::Gone => Err(Refusal {
+            Meaning::NotKept => Err(FailedCheck {
                 error: StoreError::refused(format!(
                     "the server does not keep what is written to it: the lock `{}` was granted and \
                      then gone",
@@ -153,12 +161,12 @@ impl Redis {
                 answered: true,
                 transient: false,
             }),
-            Meaning::Nonsense => Err(Refusal::new(self.nonsense(&answer), true)),
+            Meaning::ProtocolError => Err(FailedCheck::new(self.protocol_error(&answer), true)),
         }
     }
 
-    /// Everything that is asked of a server, in an order in which each shows what is missing.
-    fn steps(&self, claim: Claim<'_>) -> Vec<Step> {
+    /// Every command that a client uses, in an order in which each has the effect that is expected.
+    fn steps(&self, claim: Claim<'_>) -> Vec<CheckStep> {
         let lock = lock(&claim);
         let waits = Claim {
             owner: "another",
@@ -169,22 +177,22 @@ impl Redis {
         let (contend, known) = (scripts.contend.by_text(), scripts.contend.by_hash());
         let held = claim.held(0);
         let release = Release::held(0, &[]);
-        // Of two slots, since their names differ by a letter: a node of a cluster refuses that.
+        // Two keys that differ by a letter are in different hash slots, which a node of a cluster refuses.
         let mut slots = redis::cmd("EVAL");
         slots.arg("return #KEYS").arg(2);
         slots.arg(format!("{lock}:a")).arg(format!("{lock}:b"));
         let mut delete = redis::cmd("DEL");
         delete.arg(lock).arg(self.names.counter(lock)).arg(&queue);
-        // A release goes on where this is refused, so it would not show.
+        // A release goes on where this is refused, so it is tried by itself.
         let mut pop = redis::cmd("ZPOPMIN");
         pop.arg(&queue);
-        // Only what is not a lock is asked for its kind.
+        // Used where something that is not a lock is found.
         let mut kind = redis::cmd("TYPE");
         kind.arg(lock);
-        // One lock alone is read without this.
+        // Used for several locks.
         let mut several = redis::cmd("MGET");
         several.arg(lock);
-        // It waits, and then it waits no more.
+        // Joins the queue, and leaves it.
         let queue_up = self.contend_call(contend, &waits, Attempt::again(TTL));
         let no_longer = self.contend_call(known, &waits, Attempt::again(Duration::ZERO));
         let renew = Self::renew_call(scripts.renew.by_text(), &[renewed(&claim)]);
@@ -192,7 +200,7 @@ impl Redis {
         let give_back = self.release_call(scripts.release.by_text(), &claim, &release);
         vec![
             (slots, Expected::TwoKeys),
-            // What an attempt before this one may have left.
+            // A check before this one may have left something.
             (delete.clone(), Expected::Anything),
             (Self::set_call(&claim), Expected::Written),
             (queue_up, Expected::Busy),
@@ -215,27 +223,27 @@ impl Expected {
             Self::TwoKeys => (integer(answer) == Some(2)).into(),
             Self::Written => matches!(answer, Value::Okay).into(),
             Self::Renewed => match answer {
-                Value::Array(each) => each.first().map_or(Meaning::Nonsense, ours),
-                _ => Meaning::Nonsense,
+                Value::Array(each) => each.first().map_or(Meaning::ProtocolError, ours),
+                _ => Meaning::ProtocolError,
             },
             Self::Released => ours(answer),
             Self::Token => match token(answer) {
                 Some(Token::Drawn(_)) => Meaning::AsExpected,
-                Some(Token::NotHeld(_)) => Meaning::Gone,
-                None => Meaning::Nonsense,
+                Some(Token::NotHeld(_)) => Meaning::NotKept,
+                None => Meaning::ProtocolError,
             },
-            Self::Busy => match verdict(answer, claim, Instant::now(), false) {
-                Some(verdict) if matches!(verdict.acquired, Acquired::Busy { .. }) => {
+            Self::Busy => match outcome(answer, claim, Instant::now(), false) {
+                Some(outcome) if matches!(outcome.acquired, Acquired::Busy { .. }) => {
                     Meaning::AsExpected
                 }
-                Some(_) => Meaning::Gone,
-                None => Meaning::Nonsense,
+                Some(_) => Meaning::NotKept,
+                None => Meaning::ProtocolError,
             },
         }
     }
 }
 
-impl Refusal {
+impl FailedCheck {
     fn new(fault: Fault, answered: bool) -> Self {
         Self {
             transient: fault.is_transient(),
@@ -250,12 +258,12 @@ impl From<bool> for Meaning {
         if as_expected {
             Self::AsExpected
         } else {
-            Self::Nonsense
+            Self::ProtocolError
         }
     }
 }
 
-/// What renews the key.
+/// The renewal of the key.
 fn renewed<'a>(claim: &Claim<'a>) -> RenewedKey<'a> {
     RenewedKey {
         name: lock(claim),
@@ -277,29 +285,29 @@ fn noted(noted: Noted) -> Option<StoreError> {
 fn ours(answer: &Value) -> Meaning {
     match found(answer) {
         Some(Found::Ours) => Meaning::AsExpected,
-        Some(Found::Nothing | Found::Another) => Meaning::Gone,
-        None => Meaning::Nonsense,
+        Some(Found::Nothing | Found::Another) => Meaning::NotKept,
+        None => Meaning::ProtocolError,
     }
 }
 
-/// Runs futures side by side, each begun before the next one: their commands are sent in this order.
-/// The answer is the first refusal in it.
-async fn all(mut futures: Vec<Checking<'_>>) -> Result<(), Refusal> {
-    let mut outcomes: Vec<_> = futures.iter().map(|_| None).collect();
+/// Runs the checks at the same time, each begun before the next one, so that their commands are sent in
+/// this order. The answer is the first failure in it.
+async fn all(mut checks: Vec<Checking<'_>>) -> Result<(), FailedCheck> {
+    let mut results: Vec<_> = checks.iter().map(|_| None).collect();
     poll_fn(|cx| {
-        for (future, outcome) in futures.iter_mut().zip(&mut outcomes) {
-            if outcome.is_none()
-                && let Poll::Ready(done) = future.as_mut().poll(cx)
+        for (check, result) in checks.iter_mut().zip(&mut results) {
+            if result.is_none()
+                && let Poll::Ready(done) = check.as_mut().poll(cx)
             {
-                *outcome = Some(done);
+                *result = Some(done);
             }
         }
-        if outcomes.iter().all(Option::is_some) {
+        if results.iter().all(Option::is_some) {
             Poll::Ready(())
         } else {
             Poll::Pending
         }
     })
     .await;
-    outcomes.into_iter().flatten().collect()
+    results.into_iter().flatten().collect()
 }

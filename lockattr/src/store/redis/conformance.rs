@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{Redis, Settings, target};
+use super::{Redis, RedisConfig, target};
 use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::conformance;
@@ -52,7 +52,7 @@ impl Server {
 
     fn store(&self, background: &Background) -> Redis {
         let url = format!("unix://{}", self.directory.join("socket").display());
-        let settings = Settings {
+        let settings = RedisConfig {
             prefix: "lock:".to_owned(),
             id: Origin::here().new_id().to_string(),
             target: target(&url, None).expect("a URL"),

@@ -1,46 +1,47 @@
--- Asks for locks that were refused, or may have been granted already, and queues for them.
+-- Acquires locks that were refused, or may have been granted already, and joins their queues.
 -- KEYS: locks, or the slots of one; then the queue of each lock.
--- ARGV: owner, ttl in ms, 'all' or 'any' of them; of one that waits, or has waited, its entry in a
--- queue, and for how many ms yet.
+-- ARGV: owner, ttl in ms, 'all' or 'any' of the keys; of a claim that waits, or has waited, its entry in
+-- a queue, and for how many ms more it waits.
 -- Answers {1, i} granted, {2, i, ms since 1970} done, {-1, i, what} not a lock,
--- {0, i, holder, ms left} busy, and of one that waits its place, from 0, and the time in
+-- {0, i, holder, ms remaining} busy, and of a claim that waits its place, from 0, and the time in
 -- microseconds; i counts the keys from 0.
 local any = ARGV[3] == 'any'
 local count = any and #KEYS - 1 or #KEYS / 2
-local me, wait = ARGV[4], tonumber(ARGV[5] or 0)
+local own_entry, wait = ARGV[4], tonumber(ARGV[5] or 0)
 
-local function queue(i)
+local function queue_of(i)
   return KEYS[any and #KEYS or count + i]
 end
 
 -- Each of several locks is the only slot that it has.
-local function slot(i)
+local function slot_of(i)
   return any and i - 1 or 0
 end
 
--- Several locks are read together. Of what is no string this says what it says of nothing.
-local held = {}
+-- Several locks are read together. What is no string reads as nothing here.
+local holders = {}
 if count > 1 then
-  -- As many values at most as fit on the stack of a script.
-  local TOGETHER = 1000
-  held = redis.call('MGET', unpack(KEYS, 1, math.min(count, TOGETHER)))
-  for from = TOGETHER + 1, count, TOGETHER do
-    local values = redis.call('MGET', unpack(KEYS, from, math.min(from + TOGETHER - 1, count)))
-    for _, value in ipairs(values) do
-      table.insert(held, value)
+  -- The most values that fit on the stack of a script.
+  local MOST_VALUES = 1000
+  holders = redis.call('MGET', unpack(KEYS, 1, math.min(count, MOST_VALUES)))
+  for from = MOST_VALUES + 1, count, MOST_VALUES do
+    local to = math.min(from + MOST_VALUES - 1, count)
+    for _, value in ipairs(redis.call('MGET', unpack(KEYS, from, to))) do
+      table.insert(holders, value)
     end
   end
 end
 
--- What keeps a lock from us, if anything does, `holder` being what was read of it.
-local function look(key, holder)
+-- Whether a key may be taken, given what was read of it: 1, and 'ours' where this owner holds it; or
+-- the state of an answer, with what belongs to it.
+local function inspect(key, holder)
   holder = holder or redis.pcall('GET', key)
   if not holder then
     return 1
   end
   if type(holder) == 'table' then
     if not string.find(holder.err, 'WRONGTYPE', 1, true) then
-      -- The same error ends this.
+      -- Fails again, and ends the script with that error.
       redis.call('GET', key)
     end
     return -1, 'a ' .. redis.call('TYPE', key).ok
@@ -48,106 +49,106 @@ local function look(key, holder)
   if holder == ARGV[1] then
     return 1, 'ours'
   end
-  local left = redis.call('PTTL', key)
-  if left == -1 then
+  local remaining = redis.call('PTTL', key)
+  if remaining == -1 then
     return -1, 'a string without expiry'
   end
   local since = string.match(holder, '^done@(%d+)$')
   if since then
     return 2, since
   end
-  return 0, string.sub(holder, 1, 256), left
+  return 0, string.sub(holder, 1, 256), remaining
 end
 
--- Of many slots only who waits first has to know which is held for the shortest time: the others
--- are told when they are first, and any holder is an answer to those who do not wait.
+-- Of many slots only the first waiter has to know which is held for the shortest time: the others are
+-- woken when they are first, and any holder is an answer to a claim that does not wait.
 local MANY = 16
 local soonest = not any or count <= MANY
 if not soonest and wait > 0 then
-  local front = redis.pcall('ZRANGE', queue(1), 0, 0)[1]
-  soonest = not front or front == me
+  local first = redis.pcall('ZRANGE', queue_of(1), 0, 0)[1]
+  soonest = not first or first == own_entry
 end
 
--- What we may take; what of it was given to us while we waited; whose queue has nobody in it; and
--- why not.
-local mine, given, empty, refusal = {}, {}, {}, nil
+-- The keys that may be taken; those of them that were granted while the claim waited; the locks whose
+-- queue is known to be empty; and why the claim is refused, if it is.
+local takeable, granted_before, empty, refusal = {}, {}, {}, nil
 
 local function consider(i)
-  local state, what, left = look(KEYS[i], held[i])
+  local state, what, remaining = inspect(KEYS[i], holders[i])
   if state == 1 and what ~= 'ours' then
-    -- A lock that has expired under its holder: those who wait come before those who come.
-    local waits = not (any and mine[1]) and me or nil
+    -- The lock has expired under its holder. Those who wait come before those who arrive.
+    local asking = not (any and takeable[1]) and own_entry or nil
     local winner
-    winner, empty[any and 1 or i] = pass(KEYS[i], slot(i), queue(i), waits)
+    winner, empty[any and 1 or i] = grant_next(KEYS[i], slot_of(i), queue_of(i), asking)
     if winner == ARGV[1] then
       what = 'ours'
     elseif winner then
-      state, what, left = look(KEYS[i])
+      state, what, remaining = inspect(KEYS[i])
     end
   end
   if state == 1 then
     if what == 'ours' then
-      table.insert(given, i)
+      table.insert(granted_before, i)
     end
     -- Of several slots, the one that is ours already comes first.
-    table.insert(mine, any and what == 'ours' and 1 or #mine + 1, i)
-  elseif not refusal or state == 0 and refusal[1] == 0 and left < refusal[4] then
-    refusal = {state, i - 1, what, left}
+    table.insert(takeable, any and what == 'ours' and 1 or #takeable + 1, i)
+  elseif not refusal or state == 0 and refusal[1] == 0 and remaining < refusal[4] then
+    refusal = {state, i - 1, what, remaining}
   end
 end
 
 for i = 1, count do
-  local holder = held[i]
-  -- Of several slots, one more that is another's makes no difference, nor one more that is free once
-  -- there is nobody to whom it could go.
+  local holder = holders[i]
+  -- Of several slots, one more of another owner's makes no difference, nor one more that is free where
+  -- nobody waits who could be granted it.
   if not any or soonest or not refusal or holder == ARGV[1] or not holder then
-    if holder or not any or not mine[1] or not empty[1] then
+    if holder or not any or not takeable[1] or not empty[1] then
       consider(i)
     end
   end
 end
 
-local granted = any and mine[1] or not refusal
-local asks = granted or (refusal[1] == 0 and wait > 0 and refusal[2] + 1)
-for i = 1, me and (any and 1 or count) or 0 do
-  if granted or not asks or not any and asks ~= i then
-    leave(KEYS[i], queue(i), me)
+local granted = any and takeable[1] or not refusal
+local joins = granted or (refusal[1] == 0 and wait > 0 and refusal[2] + 1)
+for i = 1, own_entry and (any and 1 or count) or 0 do
+  if granted or not joins or not any and joins ~= i then
+    leave(KEYS[i], queue_of(i), own_entry)
   end
 end
 
 if granted then
   local ours = {}
-  for _, i in ipairs(given) do
+  for _, i in ipairs(granted_before) do
     ours[i] = true
   end
-  for i = any and mine[1] or 1, any and mine[1] or count do
+  for i = any and takeable[1] or 1, any and takeable[1] or count do
     -- This may be carried out late, and more be left of what is ours already.
     if not ours[i] or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
       redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
     end
     if not empty[any and 1 or i] then
-      tell_first(queue(i), ARGV[2])
+      wake_first(queue_of(i), ARGV[2])
     end
   end
-  return {1, any and mine[1] - 1 or 0}
+  return {1, any and takeable[1] - 1 or 0}
 end
 
--- All or none: what was given to us goes on to the next.
-for _, i in ipairs(given) do
-  if not pass(KEYS[i], slot(i), queue(i)) then
+-- All or none: what was granted before goes on to the next waiter.
+for _, i in ipairs(granted_before) do
+  if not grant_next(KEYS[i], slot_of(i), queue_of(i)) then
     redis.call('DEL', KEYS[i])
   end
 end
-if not asks then
+if not joins then
   return refusal
 end
-local line = queue(asks)
-local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
-redis.call('ZADD', line, 'NX', (tonumber(last[2]) or 0) + 1, me)
-local length = math.min(wait + 1000, LONGEST)
-if redis.call('PTTL', line) < length then
-  redis.call('PEXPIRE', line, length)
+local queue = queue_of(joins)
+local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+redis.call('ZADD', queue, 'NX', (tonumber(last[2]) or 0) + 1, own_entry)
+local expiry = math.min(wait + 1000, LONGEST)
+if redis.call('PTTL', queue) < expiry then
+  redis.call('PEXPIRE', queue, expiry)
 end
-table.insert(refusal, redis.call('ZRANK', line, me))
+table.insert(refusal, redis.call('ZRANK', queue, own_entry))
 table.insert(refusal, clock())
 return refusal

@@ -1,46 +1,50 @@
-//! Sorting what went wrong: what may be asked again, on which connection, and what to tell.
+//! Sorts what went wrong: whether a command may have been carried out, whether and how to ask again, and
+//! what to tell the user.
+//!
+//! An error in the server's own words means that it did nothing; everything else is in doubt. No message
+//! names a user or repeats a password. Asking again is left to the steps.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::error::StoreError;
 
-/// A command that was not answered as it should be.
+/// Why a command was not answered as expected.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) error: StoreError,
-    /// The connection is dead, half-dead or leads to a server that is no longer the master.
+    /// The connection has failed, or leads to a server that is not the master any more.
     pub(super) replace: bool,
-    /// Nothing came in time: what was sent may be on its way yet. On a connection that has ended,
-    /// nothing is.
+    /// No answer came in time, so the command may still be on its way. On a connection that has ended it
+    /// is not.
     pub(super) silent: bool,
-    /// How it may be asked again so that it is not refused.
-    pub(super) otherwise: Option<Otherwise>,
+    /// How to ask again so that the command is not refused.
+    pub(super) retry: Option<RetryWith>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Otherwise {
-    /// With the script's text: the server does not know it by its hash.
-    ByText,
-    /// Without the other keys: one of them is refused, or in another slot.
-    Apart,
+pub(super) enum RetryWith {
+    /// With the script's text: the server does not know the hash.
+    ScriptText,
+    /// With fewer keys: one of them is refused, or in another hash slot.
+    FewerKeys,
 }
 
 impl Fault {
-    /// Nothing to be mended by another connection or by the script's text.
-    pub(super) fn told(error: StoreError) -> Self {
+    /// A fault after which asking again does not help.
+    pub(super) fn last(error: StoreError) -> Self {
         Self {
             error,
             replace: false,
             silent: false,
-            otherwise: None,
+            retry: None,
         }
     }
 
-    /// Something after which nothing more is to be asked on the connection.
+    /// A fault after which the connection is not used any more.
     fn fatal(error: StoreError) -> Self {
         Self {
             replace: true,
-            ..Self::told(error)
+            ..Self::last(error)
         }
     }
 
@@ -51,17 +55,17 @@ impl Fault {
         }
     }
 
-    /// Nothing will be heard on the connection any more.
+    /// The connection has ended with its runtime.
     pub(super) fn closed() -> Self {
         Self::fatal(StoreError::in_doubt("the connection has ended"))
     }
 
-    /// Asking once more, on a new connection, may help at once.
+    /// Whether asking again at once, on a new connection, may help.
     pub(super) fn is_transient(&self) -> bool {
         self.replace
     }
 
-    /// What is to be told when an earlier request of the same step may still be carried out.
+    /// The fault of a step whose earlier request may still be carried out.
     pub(super) fn after(mut self, in_doubt: bool) -> Self {
         if in_doubt && !self.error.is_in_doubt() {
             self.error = StoreError::in_doubt(self.error.to_string());
@@ -69,8 +73,9 @@ impl Fault {
         self
     }
 
-    pub(super) fn nonsense(what: &redis::Value) -> Self {
-        let mut shown = format!("{what:?}");
+    /// The answer is not of the form that the command has.
+    pub(super) fn protocol_error(answer: &redis::Value) -> Self {
+        let mut shown = format!("{answer:?}");
         if let Some((cut, _)) = shown.char_indices().nth(80) {
             shown.truncate(cut);
         }
@@ -82,7 +87,7 @@ impl Fault {
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Self {
-        // Whatever the server says in words, it did nothing, and will do nothing later.
+        // A server that answers with an error did nothing, and will do nothing later.
         let answered = matches!(
             error.kind(),
             ErrorKind::Server(_)
@@ -92,14 +97,14 @@ impl From<RedisError> for Fault {
                 | ErrorKind::RESP3NotSupported
         );
         let Some(code) = error.code() else {
-            // What a parser says of something else takes several lines.
+            // The parser's own message takes several lines.
             let message = if error.kind() == ErrorKind::Parse {
                 NOT_REDIS.to_owned()
             } else {
                 error.to_string()
             };
             return if answered {
-                Self::told(StoreError::refused(message))
+                Self::last(StoreError::refused(message))
             } else {
                 Self::fatal(StoreError::in_doubt(message))
             };
@@ -107,8 +112,8 @@ impl From<RedisError> for Fault {
         let said = Said::read(code, error.detail().unwrap_or_default());
         Self {
             replace: !answered || said.is_misdirected(),
-            otherwise: said.otherwise(),
-            ..Self::told(if answered {
+            retry: said.retry(),
+            ..Self::last(if answered {
                 StoreError::refused(said.message())
             } else {
                 StoreError::in_doubt(said.message())
@@ -140,8 +145,8 @@ impl Said {
         }
     }
 
-    /// Words that are no use on this connection: a master that has become a replica, or a server that
-    /// has forgotten who logged in.
+    /// Whether another connection is needed: the master has become a replica, or the server has
+    /// forgotten who logged in.
     fn is_misdirected(&self) -> bool {
         ["READONLY", "MASTERDOWN", "NOAUTH"].contains(&self.code.as_str())
     }
@@ -152,21 +157,21 @@ impl Said {
         self.code == "NOPERM" || self.words.contains("user executing the script can't")
     }
 
-    fn otherwise(&self) -> Option<Otherwise> {
+    fn retry(&self) -> Option<RetryWith> {
         match self.code.as_str() {
-            "NOSCRIPT" => Some(Otherwise::ByText),
-            "CROSSSLOT" => Some(Otherwise::Apart),
-            _ if self.is_denied() && self.words.contains(" key") => Some(Otherwise::Apart),
+            "NOSCRIPT" => Some(RetryWith::ScriptText),
+            "CROSSSLOT" => Some(RetryWith::FewerKeys),
+            _ if self.is_denied() && self.words.contains(" key") => Some(RetryWith::FewerKeys),
             _ => None,
         }
     }
 
-    /// Whether it is what a part of a cluster says.
+    /// Whether only a node of a cluster says this.
     fn is_of_cluster(&self) -> bool {
         ["CROSSSLOT", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"].contains(&self.code.as_str())
     }
 
-    /// They name the missing right, the full memory, the replica.
+    /// What to tell: the server's words, which name the cause, and advice where there is some.
     fn message(&self) -> String {
         let Self { code, words } = self;
         let gap = if words.is_empty() { "" } else { " " };
@@ -184,9 +189,9 @@ impl Said {
     }
 }
 
-/// What a script was told, out of what Redis 6 makes of it: `ERR Error running script (call to f_…):
-/// @user_script:7: @user_script: 7: -READONLY …`, or from `@user_script:` on where the script itself
-/// has answered it. Newer servers say the place behind the words.
+/// The error that a command within a script was answered with. Redis 6 wraps it: `ERR Error running
+/// script (call to f_…): @user_script:7: @user_script: 7: -READONLY …`, or from `@user_script:` on where
+/// the script itself has returned it. Newer servers append the place to the words.
 fn within_script(whole: &str) -> Option<&str> {
     let (_, place) = whole.rsplit_once("user_script:")?;
     let (line, inner) = place.trim_start().split_once(": ")?;
@@ -198,8 +203,8 @@ fn is_code(word: &str) -> bool {
     word.len() > 1 && word.bytes().all(|letter| letter.is_ascii_uppercase())
 }
 
-/// Redis 7.2 and later name the user. The words go into errors and logs, where half of a password's
-/// pair is of no use.
+/// Leaves out the user, whom Redis 7.2 and later name: errors and logs are no place for half of the
+/// credentials.
 fn without_name(words: &str) -> String {
     let named = words.split_once("User ").and_then(|(before, rest)| {
         let (name, rest) = rest.split_once(' ')?;
@@ -214,18 +219,18 @@ fn without_name(words: &str) -> String {
 const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is it the right port, and plain or TLS \
                          as the URL has it?";
 
-/// What somebody is told whose server is a part of a cluster.
+/// The advice where the server is a node of a cluster.
 const CLUSTER: &str = " (it is a node of a Redis Cluster, which is not supported: use a single server, with \
                        `cluster-enabled no`, for the locks)";
 
-/// What somebody is told whose server does not know a command.
+/// The advice where the server does not know a command.
 const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, with scripts, and not a \
                          Sentinel or a proxy that lacks commands)";
 
-/// So many characters of a server's words are told.
+/// The most characters of a server's words that are told.
 const LONGEST: usize = 400;
 
-/// What a user needs, for a server that does not say which of them is missing.
+/// The rights that a client needs: a server does not always say which one is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
                       +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix)";
 
@@ -274,7 +279,7 @@ mod tests {
                     "{wrapped}"
                 );
                 assert_eq!(fault.replace, expected.replace, "{wrapped}");
-                assert_eq!(fault.otherwise, expected.otherwise, "{wrapped}");
+                assert_eq!(fault.retry, expected.retry, "{wrapped}");
                 assert!(!fault.error.is_in_doubt(), "{wrapped}");
             }
         }
@@ -324,22 +329,26 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_refused_together_are_asked_for_apart() {
-        for apart in [
+    fn keys_that_are_refused_together_are_asked_for_in_parts() {
+        for in_parts in [
             "NOPERM No permissions to access a key",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
             "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 00dd, on @user_script:1.",
             "CROSSSLOT Keys in request don't hash to the same slot",
         ] {
-            assert_eq!(fault(apart).otherwise, Some(Otherwise::Apart), "{apart}");
+            assert_eq!(
+                fault(in_parts).retry,
+                Some(RetryWith::FewerKeys),
+                "{in_parts}"
+            );
         }
         for whole in [
             "NOPERM this user has no permissions to run the 'evalsha' command",
             "OOM command not allowed when used memory > 'maxmemory'.",
         ] {
-            assert_eq!(fault(whole).otherwise, None, "{whole}");
+            assert_eq!(fault(whole).retry, None, "{whole}");
         }
         let unknown = "NOSCRIPT No matching script. Please use EVAL.";
-        assert_eq!(fault(unknown).otherwise, Some(Otherwise::ByText));
+        assert_eq!(fault(unknown).retry, Some(RetryWith::ScriptText));
     }
 }

@@ -1,12 +1,13 @@
--- What most releases are: of one lock, for which nobody waits, and which is left free. First of all,
--- since whatever else a script defines costs time each time that it runs.
+-- The short form of a release: of one lock, which is left free. It comes before everything else, since
+-- each function that a script defines costs time in every run. Sets `ours` where somebody waits for the
+-- lock, and leaves the rest to `release.lua`.
 local ours
 if not ARGV[2] then
   local found = find(KEYS[1], ARGV[1])
   if found ~= 1 then
     return found
   end
-  -- Cheaper than to take the first of a queue that is not there.
+  -- Cheaper than to pop the first entry of a queue that does not exist.
   if redis.pcall('PTTL', KEYS[2]) == -2 then
     redis.call('DEL', KEYS[1])
     return 1

@@ -1,71 +1,72 @@
-//! What is published to those who wait, and who is believed.
+//! The messages that are published to those who wait, and which of them are genuine.
 //!
-//! Channels are not guarded as keys are: servers let every user publish and subscribe to all of them
-//! unless told otherwise. So no owner goes over a channel. A message names its waiter by a hash of the
-//! owner, and proves by a hash over owner and text that it was made by somebody who knows the owner:
-//! a script that has read it in the queue. It says when it was made, so that it counts once.
+//! Channels are not guarded as keys are: a server lets every user publish and subscribe to all of them
+//! unless it is told otherwise. So no owner is ever published. A message names its waiter by a hash of
+//! the owner. It carries a message authentication code with the owner as the secret, which only a script
+//! can make that has read the owner in the queue. It says when it was made, so that a replay is detected
+//! by the receiver.
 //!
-//! SHA-1 is what scripts have on every server. What is asked of it here is that nobody finds the text
-//! that was hashed, which its collisions do not touch: an owner is made of 74 random bits or more.
+//! SHA-1 is the hash that scripts have on every server. All that is needed of it is preimage resistance,
+//! which its known collisions do not affect: an owner has 74 random bits or more.
 
 use std::time::Duration;
 
 use sha1_smol::Sha1;
 
-/// `ticket proof what at`, and of a place in the queue the ms for which the lock is held yet, of a
-/// grant `index length-of-lock lock` with the queue right after it.
+/// `waiter-id proof kind at`, and what the kind adds: `first` the ms for which the lock is still held, and
+/// `grant` the words `slot length-of-key key`, with the queue directly behind the key.
 pub(super) struct Message<'a> {
-    /// Names the waiter.
-    pub(super) ticket: &'a str,
+    /// Names the waiter; see [`waiter_id`].
+    pub(super) waiter_id: &'a str,
     proof: &'a str,
     text: &'a str,
     /// The server's clock when it was made, in microseconds.
     pub(super) at: u64,
-    pub(super) what: What<'a>,
+    pub(super) kind: MessageKind<'a>,
 }
 
-pub(super) enum What<'a> {
+pub(super) enum MessageKind<'a> {
     Look,
     First { remaining: Duration },
-    Granted(Grant<'a>),
+    Granted(GrantMessage<'a>),
 }
 
-pub(super) struct Grant<'a> {
-    pub(super) index: usize,
-    pub(super) lock: &'a str,
+pub(super) struct GrantMessage<'a> {
+    pub(super) slot: usize,
+    pub(super) key: &'a str,
     pub(super) queue: &'a str,
 }
 
 impl<'a> Message<'a> {
     pub(super) fn read(message: &'a str) -> Option<Self> {
-        let (ticket, rest) = message.split_once(' ')?;
+        let (waiter_id, rest) = message.split_once(' ')?;
         let (proof, text) = rest.split_once(' ')?;
-        let (what, rest) = text.split_once(' ')?;
+        let (kind, rest) = text.split_once(' ')?;
         let (at, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let what = match (what, rest) {
-            ("look", "") => What::Look,
+        let kind = match (kind, rest) {
+            ("look", "") => MessageKind::Look,
             ("first", left) => {
-                // A lock that is not held any more has none left.
+                // Negative where the lock is not held any more.
                 let left = left.parse::<i64>().ok()?;
-                What::First {
+                MessageKind::First {
                     remaining: Duration::from_millis(u64::try_from(left).unwrap_or(0)),
                 }
             }
             ("grant", rest) => {
-                let (index, rest) = rest.split_once(' ')?;
+                let (slot, rest) = rest.split_once(' ')?;
                 let (length, rest) = rest.split_once(' ')?;
-                let (lock, queue) = rest.split_at_checked(length.parse().ok()?)?;
-                let index = index.parse().ok()?;
-                What::Granted(Grant { index, lock, queue })
+                let (key, queue) = rest.split_at_checked(length.parse().ok()?)?;
+                let slot = slot.parse().ok()?;
+                MessageKind::Granted(GrantMessage { slot, key, queue })
             }
             _ => return None,
         };
         Some(Self {
-            ticket,
+            waiter_id,
             proof,
             text,
             at: at.parse().ok()?,
-            what,
+            kind,
         })
     }
 
@@ -75,12 +76,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What names a waiter on channels, and tells nobody its owner.
-pub(super) fn ticket(owner: &str) -> String {
+/// Names a waiter on a channel without telling its owner.
+pub(super) fn waiter_id(owner: &str) -> String {
     sha1(format!("waiter {owner}"))
 }
 
-/// Nested, so that nobody can lengthen a text that was proved.
+/// Hashed twice, as in HMAC: nobody can append to a text that was proved.
 fn proof(owner: &str, text: &str) -> String {
     let inner = sha1(format!("{owner} {text}"));
     sha1(format!("{owner} {inner}"))
@@ -97,28 +98,28 @@ mod tests {
     const OWNER: &str = "0123@host:7";
 
     fn signed(text: &str) -> String {
-        format!("{} {} {text}", ticket(OWNER), proof(OWNER, text))
+        format!("{} {} {text}", waiter_id(OWNER), proof(OWNER, text))
     }
 
     #[test]
     fn a_message_says_what_was_given() {
         let text = signed("grant 77 2 8 lock:a block:wait:{lock:a b}");
         let message = Message::read(&text).unwrap();
-        assert_eq!(message.ticket, ticket(OWNER));
+        assert_eq!(message.waiter_id, waiter_id(OWNER));
         assert!(message.proves(OWNER));
         assert_eq!(message.at, 77);
-        let What::Granted(grant) = message.what else {
+        let MessageKind::Granted(grant) = message.kind else {
             panic!("no grant")
         };
         let expected = (2, "lock:a b", "lock:wait:{lock:a b}");
-        assert_eq!((grant.index, grant.lock, grant.queue), expected);
+        assert_eq!((grant.slot, grant.key, grant.queue), expected);
         let text = signed("look 78");
         let message = Message::read(&text).unwrap();
-        assert!(matches!(message.what, What::Look) && message.at == 78);
+        assert!(matches!(message.kind, MessageKind::Look) && message.at == 78);
         for (left, expected) in [("1500", 1500), ("-2", 0)] {
             let text = signed(&format!("first 79 {left}"));
             let message = Message::read(&text).unwrap();
-            let What::First { remaining } = message.what else {
+            let MessageKind::First { remaining } = message.kind else {
                 panic!("{text}")
             };
             assert_eq!(

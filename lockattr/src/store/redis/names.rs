@@ -78,8 +78,8 @@ impl Names {
         format!("{}token:{{{lock}}}", self.prefix)
     }
 
-    /// How a claim stands in a queue. It may be given each of as many slots as it asks for; of several
-    /// locks, each.
+    /// The entry of a claim in a queue. It says how many keys the claim asks for: it may be granted each
+    /// of so many slots, or of several locks each.
     pub(super) fn entry(&self, claim: &Claim<'_>) -> String {
         let Claim { owner, ttl, .. } = claim;
         format!(

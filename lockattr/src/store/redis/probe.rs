@@ -1,4 +1,6 @@
-//! What answers at an address where no Redis does.
+//! Finds out what answers at an address where no Redis does, so that the error can name it.
+//!
+//! Asked only after a check has failed. The question does nothing on any server that is known here.
 
 use std::io;
 use std::sync::Arc;
@@ -7,13 +9,13 @@ use redis::ConnectionAddr;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::line::Server;
+use super::connection::Server;
 
-/// A line that Redis, HTTP, mail and TLS servers each answer in their own way, and do nothing for.
+/// A request that Redis, HTTP, mail and TLS servers each answer in their own way, and act on in none.
 const QUESTION: &[u8] = b"PING / HTTP/1.0\r\n\r\n";
 
-/// Why no Redis answers there, if what does can be told. Where something has `answered` in Redis's
-/// protocol, only a server that is known to be another one counts.
+/// Why no Redis answers there, if that can be told. Where something has `answered` in Redis's protocol,
+/// only what is known to be another server is told.
 pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
     let ConnectionAddr::Tcp(host, port) = server.target.address() else {
         return None;
@@ -36,7 +38,7 @@ pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
                     server.address()
                 ));
             }
-            // The trouble is within TLS.
+            // TLS itself has failed.
             None => return None,
         }
     } else {
@@ -53,7 +55,7 @@ pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
 async fn ask(host: &str, port: u16) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect((host, port)).await?;
     stream.writable().await?;
-    // Whoever speaks first does so all the same.
+    // A server that speaks first does so whether or not this was written.
     let _ = stream.try_write(QUESTION);
     let mut buffer = vec![0; 64];
     loop {
@@ -64,7 +66,7 @@ async fn ask(host: &str, port: u16) -> io::Result<Vec<u8>> {
                 return Ok(buffer);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // It hung up on the question.
+            // The server has closed the connection.
             Err(_) => return Ok(Vec::new()),
         }
     }

@@ -1,6 +1,8 @@
--- Who waits for a lock: a sorted set by order of arrival, of entries `owner ttl-in-ms permits channel`.
+-- Who waits for a lock: a sorted set in order of arrival, of entries `owner ttl-in-ms keys channel`.
+-- `keys` is how many slots, or locks, the claim asks for.
 
--- A queue is forgotten after so many ms: later than any of those in it looks again.
+-- The longest expiry of a queue, in ms. Each look of a waiter starts it anew, and every waiter looks
+-- again sooner than that.
 local LONGEST = 301000
 
 -- The server's clock, in microseconds.
@@ -9,101 +11,101 @@ local function clock()
   return time[1] .. string.sub('00000' .. time[2], -6)
 end
 
--- What is published to an owner: what names it and tells nobody who it is, a proof that we know it,
--- and what, when and the rest.
-local function message(owner, what, rest)
-  local text = what .. ' ' .. clock() .. rest
+-- What is published to a waiter: its id, which does not tell its owner; a proof that we know the owner;
+-- and the kind, the time and the rest.
+local function message(owner, kind, rest)
+  local text = kind .. ' ' .. clock() .. rest
   local proof = redis.sha1hex(owner .. ' ' .. redis.sha1hex(owner .. ' ' .. text))
   return redis.sha1hex('waiter ' .. owner) .. ' ' .. proof .. ' ' .. text
 end
 
--- Tells the owner of an entry something. Answers whether the owner's client has heard it: to those
--- who hear it PUBLISH counts onlookers who subscribe to patterns, which NUMSUB leaves out.
-local function tell(channel, owner, what, rest)
+-- Publishes to a waiter. Answers whether its client is subscribed: PUBLISH counts everybody who
+-- subscribes to a pattern of the channel, which NUMSUB leaves out.
+local function wake(channel, owner, kind, rest)
   local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
   if clients[2] == 0 then
     return false
   end
-  local heard = redis.pcall('PUBLISH', channel, message(owner, what, rest))
-  return type(heard) == 'number' and heard > 0
+  local received = redis.pcall('PUBLISH', channel, message(owner, kind, rest))
+  return type(received) == 'number' and received > 0
 end
 
--- The first entry of a queue, taken out; nothing where the queue is empty or cannot be read.
-local function first(queue)
-  local taken = redis.pcall('ZPOPMIN', queue)
-  return taken[1], taken[2]
+-- Pops the first entry of a queue; nothing where the queue is empty or cannot be read.
+local function pop_first(queue)
+  local popped = redis.pcall('ZPOPMIN', queue)
+  return popped[1], popped[2]
 end
 
--- With more than so many in a queue there is always one who looks soon, and finds what was missed.
+-- In a longer queue some waiter always looks soon, and finds what the first one may have missed.
 local FEW = 10
 
--- Tells the first of a queue that it is, and for how many ms the lock is held yet: the first one
--- looks for itself when a wake-up may have been lost.
-local function tell_first(queue, left)
+-- Wakes the first waiter of a queue, which looks by itself from then on in case a wake-up is lost, and
+-- tells it for how many ms more the lock is held.
+local function wake_first(queue, remaining)
   if redis.pcall('ZRANGE', queue, FEW, FEW)[1] then
     return
   end
   local entry = redis.pcall('ZRANGE', queue, 0, 0)[1]
   local owner, channel = string.match(entry or '', '^(%S+) %d+ %d+ (.+)$')
   if owner then
-    redis.pcall('PUBLISH', channel, message(owner, 'first', ' ' .. left))
+    redis.pcall('PUBLISH', channel, message(owner, 'first', ' ' .. remaining))
   end
 end
 
--- Gives a lock that nobody holds any more to the first that waits for it and can be told, which may
--- be `me`, who needs not be told. Answers the owner, nothing where nobody is left who waits; and
--- whether the queue is known to have nobody in it.
-local function pass(lock, index, queue, me)
-  local aside, written, winner = {}, false, nil
-  local entry, place = first(queue)
+-- Grants a lock that nobody holds to the first waiter whose client is subscribed. That may be
+-- `asking`, the entry of the claim that runs this script, which is not sent a message. Answers the new
+-- owner, or nothing where nobody is left; and whether the queue is known to be empty.
+local function grant_next(lock, index, queue, asking)
+  local put_back, written, winner = {}, false, nil
+  local entry, place = pop_first(queue)
   while entry do
-    local owner, ttl, permits, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
-    if entry == me then
+    local owner, ttl, keys, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
+    if entry == asking then
       winner = owner
-    elseif owner and index >= tonumber(permits) then
+    elseif owner and index >= tonumber(keys) then
       -- It counts fewer slots, and waits for one of those.
-      table.insert(aside, {place, entry})
+      table.insert(put_back, {place, entry})
     elseif owner then
-      -- Written before it is told: where nothing can be written, nobody may believe to hold it.
+      -- Written before it is published: where the write fails, nobody may believe to hold the lock.
       if redis.pcall('SET', lock, owner, 'PX', ttl).err then
-        table.insert(aside, {place, entry})
+        table.insert(put_back, {place, entry})
         break
       end
       written = true
-      local what = ' ' .. index .. ' ' .. #lock .. ' ' .. lock .. queue
-      if tell(channel, owner, 'grant', what) then
+      local rest = ' ' .. index .. ' ' .. #lock .. ' ' .. lock .. queue
+      if wake(channel, owner, 'grant', rest) then
         winner = owner
-        tell_first(queue, ttl)
+        wake_first(queue, ttl)
       end
     end
     if winner then
       break
     end
-    entry, place = first(queue)
+    entry, place = pop_first(queue)
   end
   if written and not winner then
     redis.call('DEL', lock)
   end
-  for _, back in ipairs(aside) do
-    redis.call('ZADD', queue, back[1], back[2])
+  for _, one in ipairs(put_back) do
+    redis.call('ZADD', queue, one[1], one[2])
   end
-  -- It may have been emptied, and made anew without an expiry.
-  if aside[1] and redis.call('PTTL', queue) < 0 then
+  -- A queue that was emptied in between has lost its expiry.
+  if put_back[1] and redis.call('PTTL', queue) < 0 then
     redis.call('PEXPIRE', queue, LONGEST)
   end
-  return winner, not entry and not aside[1]
+  return winner, not entry and not put_back[1]
 end
 
--- Takes one that waits no more out of a queue. Answers whether it stood there.
+-- Removes the entry of a claim that waits no more. Answers whether it was there.
 local function leave(lock, queue, entry)
-  -- An error, where something else is in the queue's place.
+  -- An error where something that is not a queue is stored under its key.
   local place = redis.pcall('ZRANK', queue, entry)
   if type(place) ~= 'number' then
     return false
   end
   redis.call('ZREM', queue, entry)
   if place == 0 then
-    tell_first(queue, redis.call('PTTL', lock))
+    wake_first(queue, redis.call('PTTL', lock))
   end
   return true
 end

@@ -1,20 +1,22 @@
-//! Releasing: one script that compares the owner, leaves what is to be left and passes a free key on to
-//! whoever has waited longest.
+//! Releasing: `release.lua`, a compare-and-delete that leaves marks and passes a free key on to the next
+//! waiter.
 //!
-//! A release that was sent may have been carried out also where its answer never came, so what a
-//! repetition finds says something else of a lease than of a claim of which nothing is known.
+//! Where a connection fails, the request is repeated once on a new one. The first request may have been
+//! carried out, so a lease that is not found by the second counts as released by the first. Of a claim
+//! that was never answered nothing is known, and what the second request finds is the answer. Further
+//! repetitions are left to the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
 
-use super::link::{Answer, Link};
+use super::connections::{Answer, Connections};
 use super::names::has_slots;
-use super::pulse::Wait;
 use super::reply::found;
 use super::script::{Form, Lua};
-use super::subscriber::Unclaimed;
+use super::timeouts::Deadline;
+use super::wakeups::UnclaimedGrant;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::runtime::background::Background;
@@ -27,43 +29,42 @@ impl Redis {
         release: Release<'_>,
     ) -> Result<Found, StoreError> {
         if release.may_queue {
-            self.subscriber.gone(claim.owner);
+            self.subscriber.withdraw(claim.owner);
         }
-        let mut step = self.step();
+        let mut deadline = self.deadline();
         let call = self.release_call(self.scripts.release.by_hash(), &claim, &release);
-        let answer = self.calls.ask(call, &mut step).await;
+        let answer = self.connections.ask(call, &mut deadline).await;
         let released = match answer.as_ref().ok().and_then(|(answer, _)| found(answer)) {
             Some(found) => Ok(found),
-            None => Box::pin(self.release_on(claim, release, answer, &mut step)).await,
+            None => Box::pin(self.release_on(claim, release, answer, &mut deadline)).await,
         };
         if release.may_queue && released.is_ok() {
-            self.subscriber.forgotten(claim.owner);
+            self.subscriber.left_queue(claim.owner);
         }
         released
     }
 
-    /// Goes on where a first call has not said what was found.
+    /// Goes on where the first call has not told what was found.
     async fn release_on(
         &self,
         claim: Claim<'_>,
         release: Release<'_>,
         first: Answer,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Result<Found, StoreError> {
-        let (calls, script) = (&self.calls, &self.scripts.release);
+        let (connections, script) = (&self.connections, &self.scripts.release);
         let call = |form: Form<'_>| self.release_call(form, &claim, &release);
         let found = |answer: Answer| {
             let (answer, _) = answer?;
-            found(&answer).ok_or_else(|| self.nonsense(&answer))
+            found(&answer).ok_or_else(|| self.protocol_error(&answer))
         };
-        let released = match found(script.or_by_text(first, calls, call, step).await) {
+        let released = match found(script.or_by_text(first, connections, call, deadline).await) {
             Err(fault) if fault.is_transient() => {
                 let in_doubt = fault.error.is_in_doubt();
-                match found(script.run(calls, call, step).await) {
-                    // What was granted and is no longer there may have been removed by the first
-                    // request.
+                match found(script.run(connections, call, deadline).await) {
+                    // A lease that is not there any more may have been released by the first request.
                     Ok(_) if in_doubt && release.slot.is_some() => Ok(Found::Ours),
-                    // What was not may yet be, by a request on the connection before.
+                    // The first request may still be on its way, so this is not the last word.
                     Ok(_) if fault.silent => Err(fault),
                     again => again,
                 }
@@ -111,32 +112,33 @@ impl Redis {
     }
 }
 
-/// Gives back what was granted to a claim that nobody waits for any more.
+/// Gives back a grant to a claim that nobody waits for any more.
 pub(super) fn give_back_unclaimed(
     background: &Background,
-    calls: &Link,
+    connections: &Connections,
     release: &Arc<Lua>,
     bound: Duration,
-) -> Box<dyn Fn(Unclaimed) + Send + Sync> {
-    let (background, calls, release) = (background.clone(), calls.clone(), Arc::clone(release));
+) -> Box<dyn Fn(UnclaimedGrant) + Send + Sync> {
+    let (background, connections) = (background.clone(), connections.clone());
+    let release = Arc::clone(release);
     Box::new(move |unclaimed| {
-        let (calls, release) = (calls.clone(), Arc::clone(&release));
+        let (connections, release) = (connections.clone(), Arc::clone(&release));
         let telling = background.clone();
         background.spawn(async move {
-            let Unclaimed {
-                lock,
+            let UnclaimedGrant {
+                key,
                 queue,
                 owner,
-                index,
+                slot,
             } = unclaimed;
-            let keys = [lock, queue];
+            let keys = [key, queue];
             let call = |form: Form<'_>| {
                 let mut command = form.call(&keys, &[]);
-                command.arg(&owner).arg(1).arg(index);
+                command.arg(&owner).arg(1).arg(slot);
                 command
             };
-            let mut step = calls.step(bound);
-            let released = release.run(&calls, call, &mut step).await;
+            let mut deadline = connections.deadline(bound);
+            let released = release.run(&connections, call, &mut deadline).await;
             if let Err(fault) = released {
                 let [lock, _] = keys;
                 telling.tell(move || {

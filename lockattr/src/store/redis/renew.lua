@@ -1,8 +1,8 @@
 -- Starts the ttl anew of every lock that its owner still holds; creates none.
 -- KEYS: locks.  ARGV: owner and ttl in ms, for each lock in turn. A lock keeps what is left of it where
 -- that is longer, since this may be carried out late; but not where `=` stands before the ttl.
--- Answers for each lock: 1 renewed, 0 nothing there, 2 another's, or the error that kept it from
--- being read or renewed.
+-- Answers for each lock 1 renewed, 0 nothing there, 2 another's, or the error that kept it from being
+-- read or renewed.
 local answers = {}
 for i, lock in ipairs(KEYS) do
   local found = find(lock, ARGV[2 * i - 1])

@@ -1,7 +1,8 @@
-//! Renewing: many leases in one call of a script, over a connection of its own.
+//! Renewing: the keys of many leases in one call of `renew.lua`, over a connection of its own.
 //!
-//! What keeps one key from being renewed is that key's error and no other's. Where the server refuses
-//! all keys for one of them, as an ACL or a cluster does, that one is found by halves.
+//! A key that cannot be renewed fails its own lease and no other. Where the server refuses a whole call
+//! for one of its keys, as an ACL or a cluster does, that key is found by bisection. A failed renewal is
+//! not repeated here: when to try again is left to the caller.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,18 +11,19 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::fault::{Fault, Otherwise};
+use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
 
-/// One key of a lease.
+/// One key of a lease that is to be renewed.
 pub(super) struct RenewedKey<'a> {
     pub(super) name: &'a str,
     pub(super) owner: &'a str,
     pub(super) ttl: Duration,
+    /// Whether less may be left of it by this.
     pub(super) shortens: bool,
 }
 
@@ -50,11 +52,14 @@ impl Redis {
 
     async fn shorten_keys(&self, owner: &str, keys: &[RenewedKey<'_>]) -> Vec<Renewed> {
         let call = |form: Form<'_>| Self::renew_call(form, keys);
-        let mut step = self.step();
+        let mut deadline = self.deadline();
         let renew = &self.scripts.renew;
-        let answer = match renew.run_for(owner, &self.calls, call, &mut step).await {
+        let answer = match renew
+            .run_for(owner, &self.connections, call, &mut deadline)
+            .await
+        {
             Ok((answer, sent)) => {
-                renewed(&answer, keys, sent).ok_or_else(|| self.nonsense(&answer))
+                renewed(&answer, keys, sent).ok_or_else(|| self.protocol_error(&answer))
             }
             Err(fault) => Err(fault),
         };
@@ -67,7 +72,7 @@ impl Redis {
         }
     }
 
-    /// Renews together what may be, and the rest by halves.
+    /// Renews all keys in one call, or each half of them where that is refused for one key.
     fn renew_keys<'a>(
         &'a self,
         keys: &'a [RenewedKey<'a>],
@@ -80,13 +85,13 @@ impl Redis {
                         .iter()
                         .any(|one| one.as_ref().is_err_and(Fault::is_transient))
                     {
-                        self.watchdog.give_up_any();
+                        self.watchdog.discard_any();
                     }
                     each.into_iter()
                         .map(|one| one.map_err(|fault| fault.error))
                         .collect()
                 }
-                Err(fault) if fault.otherwise == Some(Otherwise::Apart) && keys.len() > 1 => {
+                Err(fault) if fault.retry == Some(RetryWith::FewerKeys) && keys.len() > 1 => {
                     let (left, right) = keys.split_at(keys.len() / 2);
                     let left = self.renew_keys(left, patience);
                     let (mut left, right) = both(left, self.renew_keys(right, patience)).await;
@@ -109,8 +114,8 @@ impl Redis {
             .run_by_watchdog(&self.watchdog, call, patience)
             .await?;
         renewed(&answer, keys, sent).ok_or_else(|| {
-            self.watchdog.give_up_any();
-            Fault::nonsense(&answer)
+            self.watchdog.discard_any();
+            Fault::protocol_error(&answer)
         })
     }
 
@@ -119,10 +124,11 @@ impl Redis {
         let mut command = form.call(&names, &[]);
         for key in keys {
             command.arg(key.owner);
-            match key.shortens {
-                true => command.arg(format!("={}", millis(key.ttl))),
-                false => command.arg(millis(key.ttl)),
-            };
+            if key.shortens {
+                command.arg(format!("={}", millis(key.ttl)));
+            } else {
+                command.arg(millis(key.ttl));
+            }
         }
         command
     }
@@ -171,7 +177,7 @@ fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
     worst.unwrap_or_else(|| Err(StoreError::refused("a lease of no locks was to be renewed")))
 }
 
-/// Waits for both, which go on at the same time.
+/// Waits for two futures at the same time.
 async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Output) {
     let (mut first, mut second) = (None, None);
     poll_fn(|cx| {

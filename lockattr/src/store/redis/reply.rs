@@ -1,4 +1,6 @@
-//! What the scripts answer.
+//! Reads what the scripts answer.
+//!
+//! An answer of another form is `None`, which is a protocol error: it says nothing about any lock.
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -8,19 +10,20 @@ use super::fault::Fault;
 use super::names::{count, has_slots};
 use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
 
-pub(super) struct Verdict {
+/// The outcome of an acquire.
+pub(super) struct Outcome {
     pub(super) acquired: Acquired,
-    /// The server's clock in microseconds, where the request was put into a queue.
-    pub(super) server: Option<u64>,
+    /// The server's clock in microseconds, where the claim was put into a queue.
+    pub(super) server_micros: Option<u64>,
 }
 
-/// What the script that contends has answered.
-pub(super) fn verdict(
+/// What `contend.lua` has answered to a claim.
+pub(super) fn outcome(
     answer: &Value,
     claim: &Claim<'_>,
     sent: Instant,
     in_doubt: bool,
-) -> Option<Verdict> {
+) -> Option<Outcome> {
     let Value::Array(parts) = answer else {
         return None;
     };
@@ -32,13 +35,13 @@ pub(super) fn verdict(
     if index >= count(claim) {
         return None;
     }
-    // It counts slots where there are some.
+    // The index is that of a key, which is a slot's where the lock has several.
     let (lock, slot) = if has_slots(claim) {
         (0, index)
     } else {
         (index, 0)
     };
-    let mut server = None;
+    let mut server_micros = None;
     let acquired = match (state, rest) {
         (1, []) => Acquired::Granted {
             slot,
@@ -52,7 +55,7 @@ pub(super) fn verdict(
             place: match queued {
                 [] => None,
                 [place, time] => {
-                    server = Some(number(time)?);
+                    server_micros = Some(number(time)?);
                     Some(number(place)?)
                 }
                 _ => return None,
@@ -70,10 +73,13 @@ pub(super) fn verdict(
         },
         _ => return None,
     };
-    Some(Verdict { acquired, server })
+    Some(Outcome {
+        acquired,
+        server_micros,
+    })
 }
 
-/// A string in whatever form: stand-in servers answer some as simple strings, or numbers as such.
+/// A string in any form: other servers than Redis answer some as simple strings, or as numbers.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
@@ -94,6 +100,7 @@ fn number(value: &Value) -> Option<u64> {
     u64::try_from(integer(value)?).ok()
 }
 
+/// What a release has found.
 pub(super) fn found(answer: &Value) -> Option<Found> {
     match integer(answer)? {
         1 => Some(Found::Ours),
@@ -103,7 +110,7 @@ pub(super) fn found(answer: &Value) -> Option<Found> {
     }
 }
 
-/// The first error within an answer, which concerns a part of it.
+/// The first error within an answer.
 pub(super) fn refusal(answer: &Value) -> Option<Fault> {
     let Value::Array(parts) = answer else {
         return None;
@@ -127,9 +134,10 @@ pub(super) fn each(answer: &Value, keys: usize) -> Option<Vec<Result<Found, Faul
     each.filter(|each| each.len() == keys)
 }
 
+/// A token, or what was found where none was drawn.
 pub(super) fn token(answer: &Value) -> Option<Token> {
     match found(answer) {
-        // A clock says more than that.
+        // A token is never as small as that.
         Some(Found::Ours) => None,
         Some(found) => Some(Token::NotHeld(found)),
         None => number(answer).map(Token::Drawn),

@@ -1,20 +1,24 @@
-//! Scripts, and the calls of them.
+//! The scripts, and how they are called.
+//!
+//! A script is called by its hash, and by its text where the server does not know the hash, which loads
+//! it. What the keys and arguments of each script are is said in the script, and written by its step.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Script};
 
-use super::fault::Otherwise;
-use super::link::{Answer, Link, Watchdog};
+use super::connections::{Answer, Connections};
+use super::fault::RetryWith;
 use super::names::QueueName;
-use super::pulse::Wait;
+use super::timeouts::Deadline;
+use super::watchdog::Watchdog;
 
 /// The scripts of a store.
 pub(super) struct Scripts {
     pub(super) contend: Lua,
     pub(super) renew: Lua,
-    /// Shared with those who give back what came too late.
+    /// Shared with the task that gives back grants that nobody waits for.
     pub(super) release: Arc<Lua>,
     pub(super) token: Lua,
 }
@@ -71,47 +75,51 @@ impl Lua {
         }
     }
 
-    /// Runs the script by its hash; by its text where the server does not know it (any more).
+    /// Runs the script.
     pub(super) async fn run(
         &self,
-        calls: &Link,
+        connections: &Connections,
         make: impl Fn(Form<'_>) -> Cmd,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Answer {
-        let answer = calls.ask(make(self.by_hash()), step).await;
-        self.or_by_text(answer, calls, make, step).await
+        let answer = connections.ask(make(self.by_hash()), deadline).await;
+        self.or_by_text(answer, connections, make, deadline).await
     }
 
-    /// The same for a script that may get keys for this owner.
+    /// Runs a script that may acquire keys for this owner.
     pub(super) async fn run_for(
         &self,
         owner: &str,
-        calls: &Link,
+        connections: &Connections,
         make: impl Fn(Form<'_>) -> Cmd,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Answer {
-        let answer = calls.ask_for(owner, make(self.by_hash()), step).await;
+        let answer = connections
+            .ask_for(owner, make(self.by_hash()), deadline)
+            .await;
         if is_unknown(&answer) {
-            return calls.ask_for(owner, make(self.by_text()), step).await;
+            return connections
+                .ask_for(owner, make(self.by_text()), deadline)
+                .await;
         }
         answer
     }
 
-    /// The answer to a call by hash, or to one by text where there has to be one.
+    /// Goes on after a call by hash: calls by text where that is needed.
     pub(super) async fn or_by_text(
         &self,
         answer: Answer,
-        calls: &Link,
+        connections: &Connections,
         make: impl Fn(Form<'_>) -> Cmd,
-        step: &mut Wait<'_>,
+        deadline: &mut Deadline<'_>,
     ) -> Answer {
         if is_unknown(&answer) {
-            return calls.ask(make(self.by_text()), step).await;
+            return connections.ask(make(self.by_text()), deadline).await;
         }
         answer
     }
 
-    /// The same over the keeper's own connection.
+    /// Runs the script over the connection for renewals.
     pub(super) async fn run_by_watchdog(
         &self,
         watchdog: &Watchdog,
@@ -126,18 +134,16 @@ impl Lua {
     }
 }
 
-/// Whether the server does not know the script that it was to run.
+/// Whether the server does not know the script's hash.
 fn is_unknown(answer: &Answer) -> bool {
-    let by_text = Some(Otherwise::ByText);
-    answer
-        .as_ref()
-        .is_err_and(|fault| fault.otherwise == by_text)
+    let by_text = Some(RetryWith::ScriptText);
+    answer.as_ref().is_err_and(|fault| fault.retry == by_text)
 }
 
 impl Form<'_> {
-    /// A call with these keys, to which the values are yet to be added.
+    /// A call with these keys, to which the arguments are yet to be added.
     pub(super) fn call<S: AsRef<str>>(self, keys: &[S], queues: &[QueueName<'_>]) -> Cmd {
-        // Each key comes with an owner and a ttl, or one of both for all of them, or a queue.
+        // Room for the arguments too: at most an owner and a ttl for each key.
         let names: usize = keys.iter().map(|key| key.as_ref().len()).sum();
         let waits: usize = queues.iter().map(QueueName::len).sum();
         let count = keys.len() + queues.len();

@@ -1,8 +1,8 @@
-//! A connection that hears one channel, driven on some runtime.
+//! A connection that is subscribed to one channel, driven on a given runtime.
 //!
-//! On the runtime of those who wait, news reaches them without a hop from another thread. Such a
-//! runtime may end, or not be run for a while; whether it is alive is seen from the background, where
-//! all of this is polled.
+//! Messages are received on that runtime. It may end, or not be run for a while, so whether the
+//! subscription is alive is observed from the background runtime, where everything else here is polled.
+//! What to do about that is left to `subscriber`.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -16,48 +16,50 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
+use super::connection::Server;
 use super::fault::Fault;
-use super::line::Server;
 use crate::error::StoreError;
 
+/// Ended when dropped.
 pub(super) struct Subscription {
     sink: PubSubSink,
     channel: String,
-    hearing: Task<()>,
+    receiving: Task<()>,
 }
 
 /// How a subscription has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum SubscriptionEnd {
     Closed,
-    /// Its runtime is not run any more, or so it seems.
+    /// Nobody runs its runtime any more, as far as is known.
     Silent,
 }
 
-pub(super) type SignOfLife = Pin<Box<dyn Future<Output = bool> + Send>>;
+/// Whether the server has answered.
+pub(super) type Heartbeat = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 impl Subscription {
-    /// Subscribes; what is heard is told to `hear` on that runtime.
+    /// Subscribes. Messages are handed to `receive` on that runtime.
     pub(super) async fn on(
         runtime: &Handle,
         server: &Arc<Server>,
         channel: &str,
-        hear: impl FnMut(Msg) + Send + 'static,
+        receive: impl FnMut(Msg) + Send + 'static,
     ) -> Result<Self, StoreError> {
         let connecting = {
             let (server, channel) = (Arc::clone(server), channel.to_owned());
             async move {
                 let (mut sink, stream) = server.target.pubsub().await?.split();
                 sink.subscribe(&channel).await?;
-                Ok((sink, Task(tokio::spawn(deliver(stream, hear)))))
+                Ok((sink, Task(tokio::spawn(deliver(stream, receive)))))
             }
         };
         let connecting = Task(runtime.spawn(connecting));
         match timeout(server.connect_timeout, connecting).await {
-            Ok(Ok(Ok((sink, hearing)))) => Ok(Self {
+            Ok(Ok(Ok((sink, receiving)))) => Ok(Self {
                 sink,
                 channel: channel.to_owned(),
-                hearing,
+                receiving,
             }),
             Ok(Ok(Err(error))) => {
                 let error: redis::RedisError = error;
@@ -71,22 +73,25 @@ impl Subscription {
         }
     }
 
-    /// Subscribes once more, which the server answers and which needs no further right.
-    pub(super) fn sign_of_life(&self) -> SignOfLife {
+    /// Subscribes once more: the server answers that, and it needs no further right.
+    pub(super) fn heartbeat(&self) -> Heartbeat {
         let (mut sink, channel) = (self.sink.clone(), self.channel.clone());
         Box::pin(async move { sink.subscribe(channel).await.is_ok() })
     }
 
     /// Waits for the end of the connection, or of its runtime.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let end = |heard: Result<(), JoinError>| heard.map_or(End::Silent, |()| End::Closed);
-        Pin::new(&mut self.hearing).poll(cx).map(end)
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<SubscriptionEnd> {
+        let end = |ended: Result<(), JoinError>| match ended {
+            Ok(()) => SubscriptionEnd::Closed,
+            Err(_) => SubscriptionEnd::Silent,
+        };
+        Pin::new(&mut self.receiving).poll(cx).map(end)
     }
 }
 
-async fn deliver(mut stream: PubSubStream, mut hear: impl FnMut(Msg)) {
+async fn deliver(mut stream: PubSubStream, mut receive: impl FnMut(Msg)) {
     while let Some(message) = poll_fn(|cx| Pin::new(&mut stream).poll_next(cx)).await {
-        hear(message);
+        receive(message);
     }
 }
 

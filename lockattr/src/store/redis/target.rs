@@ -1,5 +1,7 @@
-//! From a URL to a server, and to a connection. What is said of a URL never repeats it: it may hold a
-//! password.
+//! Reads the URL of a server, and opens connections to it.
+//!
+//! An error about a URL never repeats the URL, which may hold a password. Timeouts are left to the
+//! caller, and so is what is done with a connection.
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
@@ -8,7 +10,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, R
 use super::tls::Tls;
 use crate::error::Error;
 
-/// What may stand before `://` here, and whether it means TLS.
+/// The schemes of a URL, and whether each means TLS.
 const SCHEMES: [(&str, bool); 5] = [
     ("redis", false),
     ("rediss", true),
@@ -26,22 +28,22 @@ pub(crate) struct Target {
     tls: Option<Tls>,
 }
 
-/// A connection that stands, and what ends the task that drives it where the redis client does not.
-pub(super) struct Connection {
+/// An open connection of the redis client, and the task that drives it where the client has none.
+pub(super) struct RawConnection {
     pub(super) redis: MultiplexedConnection,
-    pub(super) driven: Option<Driven>,
+    pub(super) task: Option<DriverTask>,
 }
 
-/// Ends a connection's task when dropped.
-pub(super) struct Driven(tokio::task::JoinHandle<()>);
+/// Ends the task when dropped.
+pub(super) struct DriverTask(tokio::task::JoinHandle<()>);
 
-impl Drop for Driven {
+impl Drop for DriverTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// The server that a URL names; `root_certificates` are for one over TLS.
+/// Reads a URL; `root_certificates` are for one that means TLS.
 pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Target, Error> {
     let refuse = |reason: String| Err(Error::Config(reason));
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
@@ -67,7 +69,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
     if scheme != "unix" {
         let rest = &url[scheme.len() + "://".len()..];
         let (_, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        // What stands before it would be taken for the host, and told as such.
+        // The redis client would take a part of the password for the host, and errors would show it.
         if behind.contains('@') {
             return refuse(format!(
                 "the {scheme}:// URL has an `@` behind its host: percent-encode `/`, `?`, `#` and `@` \
@@ -83,7 +85,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
     }
     let refused = |error: redis::RedisError| {
         let mut why = error.to_string();
-        // The detail is a part of the URL.
+        // The detail repeats a part of the URL.
         if let Some(detail) = error.detail()
             && let Some(start) = why.rfind(detail)
         {
@@ -92,17 +94,17 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
         let why = why.trim_end_matches([':', ' ']);
         Error::Config(format!("the {scheme}:// URL cannot be used: {why}"))
     };
-    // The redis client would choose the process's provider of cryptography; so TLS is none of its
-    // affairs.
+    // TLS is done here, not by the redis client: that would choose the process's provider of
+    // cryptography.
     let plain = match scheme {
         "rediss" | "valkeys" => format!("redis{}", &url[scheme.len()..]),
         _ => url.to_owned(),
     };
     let info = plain.as_str().into_connection_info().map_err(refused)?;
-    // Small commands that wait for their answers must not wait for each other.
+    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let info = info.set_tcp_settings(settings);
-    // The redis client would say what it is, by a command that needs a right of its own.
+    // The command by which the redis client names its library needs a right of its own.
     let settings = info.redis_settings().clone().set_skip_set_lib_name();
     let info = info.set_redis_settings(settings);
     Ok(Target {
@@ -115,7 +117,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
 
 impl Target {
     /// Connects and logs in. The connection is driven on the runtime that this is polled on.
-    pub(super) async fn connection(&self) -> RedisResult<Connection> {
+    pub(super) async fn connection(&self) -> RedisResult<RawConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
@@ -125,21 +127,21 @@ impl Target {
             let login = self.client.get_connection_info().redis_settings();
             let connecting = MultiplexedConnection::new_with_config(login, stream, config);
             let (redis, driver) = connecting.await?;
-            return Ok(Connection {
+            return Ok(RawConnection {
                 redis,
-                driven: Some(Driven(tokio::spawn(driver))),
+                task: Some(DriverTask(tokio::spawn(driver))),
             });
         }
         let connecting = self
             .client
             .get_multiplexed_async_connection_with_config(&config);
-        Ok(Connection {
+        Ok(RawConnection {
             redis: connecting.await?,
-            driven: None,
+            task: None,
         })
     }
 
-    /// The same for a connection that hears channels.
+    /// The same for a connection that subscribes to channels.
     pub(super) async fn pubsub(&self) -> RedisResult<PubSub> {
         #[cfg(feature = "tls")]
         if let (Some(tls), ConnectionAddr::Tcp(host, port)) = (&self.tls, self.address()) {

@@ -1,8 +1,8 @@
-//! TLS, on a configuration of the client's own.
+//! TLS connections, with a configuration of the client's own.
 //!
-//! rustls wants one provider of cryptography for the process, and installs one where a configuration is
-//! made without naming it. An application that installs its own later would find that taken, so here it
-//! is named: the process's where there is one, and `ring` otherwise.
+//! A rustls configuration that names no provider of cryptography installs one for the whole process, and
+//! an application that installs its own later fails. So the provider is named here: the process's where
+//! there is one, and `ring` otherwise. Which server is asked, and for how long, is left to the caller.
 
 use std::io;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::error::Error;
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// By these root certificates, in PEM form, or by the machine's.
+    /// Verifies by these root certificates, in PEM form, or by the machine's.
     pub(super) fn new(root_certificates: Option<&[u8]>) -> Result<Self, Error> {
         let roots = match root_certificates {
-            Some(pem) => given(pem)?,
-            None => the_machines()?,
+            Some(pem) => from_pem(pem)?,
+            None => of_the_machine()?,
         };
         let provider = CryptoProvider::get_default().cloned();
         let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
@@ -54,7 +54,7 @@ impl Tls {
             }
         }
         let stream = outcome?;
-        // Small commands that wait for their answers must not wait for each other.
+        // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
         stream.set_nodelay(true)?;
         TlsConnector::from(Arc::clone(&self.0))
             .connect(name, stream)
@@ -62,7 +62,7 @@ impl Tls {
     }
 }
 
-fn given(pem: &[u8]) -> Result<RootCertStore, Error> {
+fn from_pem(pem: &[u8]) -> Result<RootCertStore, Error> {
     let refused =
         |why: String| Error::Config(format!("the root certificates cannot be used: {why}"));
     let mut roots = RootCertStore::empty();
@@ -80,10 +80,10 @@ fn given(pem: &[u8]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-fn the_machines() -> Result<RootCertStore, Error> {
+fn of_the_machine() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
-    // Some that cannot be read keep nobody from using the others.
+    // Certificates that cannot be read are left out.
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
         let why = found.errors.first().map(|error| format!(": {error}"));

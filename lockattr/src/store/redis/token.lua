@@ -1,9 +1,9 @@
--- Draws a fencing token for an owner: the larger of the clock in microseconds and the last token of
--- its locks + 1, so that tokens grow also where a counter was lost. Only while it holds all that it
--- was granted: the token would be larger than that of whoever has taken the rest.
+-- Draws a fencing token for an owner: the larger of the server's clock in microseconds and the last token
+-- of its locks + 1, so that tokens grow also where a counter was lost. None is drawn unless the owner
+-- holds every key: the token would be larger than that of whoever has taken the rest.
 -- KEYS: the keys that the owner holds, then its locks' counters.
 -- ARGV: owner, the counters' expiry in ms, how many keys it holds.
--- Answers the token in decimal, or of the first that is not held 0 nothing there, 2 another's.
+-- Answers the token in decimal; or of the first key that is not held 0 nothing there, 2 another's.
 local held = tonumber(ARGV[3])
 for i = 1, held do
   local found = find(KEYS[i], ARGV[1])

@@ -1,34 +1,39 @@
-//! Fencing tokens: drawn by a script that checks every key of the lease first.
+//! Fencing tokens: `token.lua` draws one after it has found the owner under every key of the lease.
+//!
+//! Where a connection fails, the token is drawn once more: it is merely larger. Remembering a token is
+//! left to the caller.
 
 use std::time::Duration;
 
 use redis::Cmd;
 
-use super::pulse::Wait;
 use super::reply::token;
 use super::script::Form;
+use super::timeouts::Deadline;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Held, Token};
 
-/// How long a token counter outlives the last token drawn. Without the counter the server's clock
-/// alone makes tokens grow, so it has to last longer than any step back that this clock may make.
+/// How long a token counter outlives the last token. Without the counter, tokens grow by the server's
+/// clock alone, so it has to last longer than that clock may be set back.
 const COUNTER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Redis {
     pub(super) async fn draw_token(&self, lease: Held<'_>) -> Result<Token, StoreError> {
-        let mut step = self.two_steps();
-        let draw = async |step: &mut Wait<'_>| {
+        let mut deadline = self.deadline_of_two();
+        let draw = async |deadline: &mut Deadline<'_>| {
             let call = |form: Form<'_>| self.token_call(form, &lease);
-            self.scripts.token.run(&self.calls, call, step).await
+            self.scripts
+                .token
+                .run(&self.connections, call, deadline)
+                .await
         };
-        let answer = match draw(&mut step).await {
-            // A token drawn twice is merely a larger one.
-            Err(fault) if fault.is_transient() => draw(&mut step).await,
+        let answer = match draw(&mut deadline).await {
+            Err(fault) if fault.is_transient() => draw(&mut deadline).await,
             answer => answer,
         };
         let (answer, _) = answer.map_err(|fault| fault.error)?;
-        token(&answer).ok_or_else(|| self.nonsense(&answer).error)
+        token(&answer).ok_or_else(|| self.protocol_error(&answer).error)
     }
 
     pub(super) fn token_call(&self, form: Form<'_>, lease: &Held<'_>) -> Cmd {

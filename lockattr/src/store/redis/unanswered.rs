@@ -1,9 +1,12 @@
-//! Requests for keys that nobody waits for any more, and that were not answered.
+//! Requests for keys whose caller is gone before the answer came.
 //!
-//! The server may carry such a request out at any later time: when it goes on after it was frozen, or
+//! The server may carry such a request out at any later time: when it resumes after it was frozen, or
 //! when a runtime that was blocked writes what its connection was given. So the connection that carries
-//! the request is kept until the late answer has come: nothing of the request can come after that.
-//! Where the connection ends before, what is on its way may still arrive, and only time tells.
+//! the request is kept until the late answer has come, after which the request cannot be carried out any
+//! more. Where the connection ends before, the request may still be on its way, and only time tells.
+//!
+//! Giving back what such a request has acquired is left to the caller of
+//! [`settled`](crate::store::Store::settled).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +14,20 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::desk::Sending;
+use super::batcher::Sending;
 use crate::runtime::background::Background;
 
-/// How long at least something is looked for whose connection has ended: at its other end, or here,
-/// with the runtime that drove it, so that it may be on its way yet. It is looked for as long as it had
-/// been on its way where that is longer: what a network has held back, it sends again after pauses that
+/// For how long at least a request may still arrive whose connection has ended: at its other end, or with
+/// the runtime that drove it, so that it may not be written yet. Where it had been on its way for longer
+/// than that, it may arrive for as long again: a network delivers what it has held back after pauses that
 /// are no longer than the outage was.
-const ENDED_THERE: Duration = Duration::from_secs(1);
-const ENDED_HERE: Duration = Duration::from_secs(10);
+const ENDED_BY_SERVER: Duration = Duration::from_secs(1);
+const ENDED_WITH_RUNTIME: Duration = Duration::from_secs(10);
 
-/// A runtime that ends drops what it drives in any order, within this time.
-const ENDS_WITHIN: Duration = Duration::from_millis(50);
+/// A runtime that ends drops its tasks in any order, within this time.
+const RUNTIME_ENDS_WITHIN: Duration = Duration::from_millis(50);
 
+/// The unanswered requests of one client, by owner.
 pub(super) struct Unanswered {
     background: Background,
     requests: Mutex<HashMap<String, Outstanding>>,
@@ -33,7 +37,7 @@ pub(super) struct Unanswered {
 #[derive(Default)]
 struct Outstanding {
     count: usize,
-    /// For how long something may come of those whose connection has ended.
+    /// For how long those may still be carried out whose connection has ended.
     may_come: Duration,
     settled: Arc<Notify>,
 }
@@ -46,21 +50,24 @@ impl Unanswered {
         })
     }
 
-    /// Listens for the answer to a request of this owner.
-    pub(super) fn listen(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
+    /// Awaits the answer to a request of this owner in the background.
+    pub(super) fn track(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
         self.requests().entry(owner.to_owned()).or_default().count += 1;
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
         self.background.spawn(async move {
-            let desk = Arc::clone(&sending.desk);
+            let batcher = Arc::clone(&sending.batcher);
             let answered = match sending.await {
                 Ok(_) => true,
                 Err(fault) => !fault.error.is_in_doubt(),
             };
             let mut may_come = Duration::ZERO;
             if !answered {
-                tokio::time::sleep(ENDS_WITHIN).await;
-                let ended_here = desk.has_ended_here();
-                let at_least = if ended_here { ENDED_HERE } else { ENDED_THERE };
+                tokio::time::sleep(RUNTIME_ENDS_WITHIN).await;
+                let at_least = if batcher.has_ended() {
+                    ENDED_WITH_RUNTIME
+                } else {
+                    ENDED_BY_SERVER
+                };
                 may_come = sent.elapsed().max(at_least);
             }
             unanswered.settle(&owner, may_come);
@@ -82,8 +89,8 @@ impl Unanswered {
         settled.notify_waiters();
     }
 
-    /// Waits until no request of this owner is outstanding. The answer is for how long something may
-    /// come all the same.
+    /// Waits until no request of this owner is tracked any more. The answer is for how long one of them
+    /// may still be carried out.
     pub(super) async fn settled(&self, owner: &str) -> Duration {
         loop {
             let settled = {
@@ -104,29 +111,29 @@ impl Unanswered {
     }
 
     fn requests(&self) -> MutexGuard<'_, HashMap<String, Outstanding>> {
-        // Nothing in here panics half-way.
+        // No panic happens under this lock.
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A request on its way: dropped before its answer has come, it is listened for.
-pub(super) struct OnItsWay<'a> {
+/// A request that is being sent. Dropped before its answer has come, it is tracked.
+pub(super) struct SentRequest<'a> {
     sending: Option<Sending>,
     sent: Instant,
-    of: Option<(&'a Arc<Unanswered>, &'a str)>,
+    tracked: Option<(&'a Arc<Unanswered>, &'a str)>,
 }
 
-impl<'a> OnItsWay<'a> {
-    /// `of` is who asks for keys by it; other commands are not listened for.
+impl<'a> SentRequest<'a> {
+    /// `tracked` is where, and for which owner, if the request may acquire keys.
     pub(super) fn new(
         sending: Sending,
         sent: Instant,
-        of: Option<(&'a Arc<Unanswered>, &'a str)>,
+        tracked: Option<(&'a Arc<Unanswered>, &'a str)>,
     ) -> Self {
         Self {
             sending: Some(sending),
             sent,
-            of,
+            tracked,
         }
     }
 
@@ -140,12 +147,12 @@ impl<'a> OnItsWay<'a> {
     }
 }
 
-impl Drop for OnItsWay<'_> {
+impl Drop for SentRequest<'_> {
     fn drop(&mut self) {
-        if let (Some(sending), Some((unanswered, owner))) = (self.sending.take(), self.of)
-            && sending.is_out()
+        if let (Some(sending), Some((unanswered, owner))) = (self.sending.take(), self.tracked)
+            && sending.is_sent()
         {
-            unanswered.listen(owner, sending, self.sent);
+            unanswered.track(owner, sending, self.sent);
         }
     }
 }

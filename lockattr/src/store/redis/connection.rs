@@ -1,0 +1,280 @@
+//! One connection on one runtime: made when it is needed, and replaced when it fails.
+//!
+//! All callers of a runtime share it, and an attempt to connect: everybody who needs the connection waits
+//! for the same attempt, and fails with it. No lock is held while anything is dropped or spawned. Which
+//! connection a caller uses is left to `connections`.
+
+use std::fmt;
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::RedisError;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use super::batcher::Batcher;
+use super::fault::Fault;
+use super::target::Target;
+use crate::error::StoreError;
+use crate::runtime::background::{Background, Elapsed};
+
+/// How to reach a server.
+pub(super) struct Server {
+    pub(super) target: Target,
+    /// `CLIENT SETNAME`, where the application gave a name.
+    pub(super) name: Option<String>,
+    pub(super) background: Background,
+    pub(super) connect_timeout: Duration,
+}
+
+/// A connection that all callers of one runtime share, and which is driven there.
+#[derive(Clone)]
+pub(super) struct Connection(Arc<ConnectionInner>);
+
+struct ConnectionInner {
+    server: Arc<Server>,
+    runtime: Handle,
+    state: Mutex<ConnectionState>,
+}
+
+enum ConnectionState {
+    Down,
+    Connecting(ConnectAttempt),
+    Up(Arc<Batcher>),
+    /// The runtime cannot drive a connection: its I/O is not enabled.
+    Unfit,
+}
+
+/// How an attempt has ended, once it has.
+type ConnectResult = Option<Result<Arc<Batcher>, StoreError>>;
+
+/// An attempt to connect, for those who wait for it.
+#[derive(Clone)]
+pub(super) struct ConnectAttempt {
+    result: watch::Receiver<ConnectResult>,
+    begun: Arc<AtomicBool>,
+    begins_by: Instant,
+    ends_by: Instant,
+}
+
+/// A runtime that has not begun to connect by then is taken for one that nobody runs.
+const BEGINS_WITHIN: Duration = Duration::from_millis(100);
+
+impl ConnectAttempt {
+    /// Waits for the end; `None` where the runtime has ended before.
+    pub(super) async fn wait(&mut self) -> ConnectResult {
+        let result = self.result.wait_for(Option::is_some).await;
+        result.ok().and_then(|result| result.clone())
+    }
+
+    /// Tells whether the attempt is overdue to begin, or to end.
+    pub(super) fn stuck(&self) -> impl Fn() -> bool + use<> {
+        let (begins_by, begun) = (self.begins_by, Arc::clone(&self.begun));
+        let ends_by = self.ends_by;
+        move || {
+            let by = if begun.load(Ordering::Acquire) {
+                ends_by
+            } else {
+                begins_by
+            };
+            Instant::now() > by
+        }
+    }
+}
+
+/// What a caller finds who needs the connection.
+pub(super) enum Availability {
+    Up(Arc<Batcher>),
+    Connecting(ConnectAttempt),
+    Unfit,
+}
+
+impl Connection {
+    pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
+        Self(Arc::new(ConnectionInner {
+            server: Arc::clone(server),
+            runtime,
+            state: Mutex::new(ConnectionState::Down),
+        }))
+    }
+
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.0.runtime
+    }
+
+    pub(super) fn background(&self) -> &Background {
+        &self.0.server.background
+    }
+
+    /// The connection, if it is up.
+    pub(super) fn up(&self) -> Option<Arc<Batcher>> {
+        match &*self.state() {
+            ConnectionState::Up(batcher) => Some(Arc::clone(batcher)),
+            _ => None,
+        }
+    }
+
+    /// The connection, or the attempt to make it, which begins now if need be.
+    pub(super) fn availability(&self) -> Availability {
+        let mut state = self.state();
+        match &*state {
+            ConnectionState::Up(batcher) => Availability::Up(Arc::clone(batcher)),
+            ConnectionState::Connecting(attempt) => Availability::Connecting(attempt.clone()),
+            ConnectionState::Unfit => Availability::Unfit,
+            ConnectionState::Down => {
+                let (tell, result) = watch::channel(None);
+                let begins_by = Instant::now() + BEGINS_WITHIN;
+                let attempt = ConnectAttempt {
+                    result,
+                    begun: Arc::default(),
+                    begins_by,
+                    ends_by: begins_by + self.0.server.connect_timeout,
+                };
+                *state = ConnectionState::Connecting(attempt.clone());
+                // A runtime that has ended drops the task in `spawn`, and the drop locks the state.
+                drop(state);
+                let guard = AttemptGuard {
+                    connection: Arc::downgrade(&self.0),
+                    begun: Arc::clone(&attempt.begun),
+                };
+                self.0.runtime.spawn(connect(guard, tell));
+                Availability::Connecting(attempt)
+            }
+        }
+    }
+
+    /// Drops a connection that has failed, unless another has replaced it meanwhile.
+    pub(super) fn discard(&self, failed: &Arc<Batcher>) {
+        self.discard_if(|current| Arc::ptr_eq(current, failed));
+    }
+
+    /// Drops the connection after a protocol error.
+    pub(super) fn discard_any(&self) {
+        self.discard_if(|_| true);
+    }
+
+    fn discard_if(&self, is: impl Fn(&Arc<Batcher>) -> bool) {
+        let mut state = self.state();
+        let discarded = match &*state {
+            ConnectionState::Up(current) if is(current) => {
+                mem::replace(&mut *state, ConnectionState::Down)
+            }
+            _ => return,
+        };
+        drop(state);
+        drop(discarded);
+    }
+
+    async fn open(&self) -> Result<Arc<Batcher>, StoreError> {
+        let server = &self.0.server;
+        let fault = |error| Fault::from(error).error;
+        let mut connection = server.target.connection().await.map_err(fault)?;
+        if let Some(name) = &server.name {
+            redis::cmd("CLIENT")
+                .arg("SETNAME")
+                .arg(name)
+                .exec_async(&mut connection.redis)
+                .await
+                .map_err(fault)?;
+        }
+        // A server that is stopped accepts connections, and so does one that has too many clients. The
+        // connection counts as made once something was answered.
+        let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
+        match answer {
+            Err(error) if is_turned_away(&error) => Err(fault(error)),
+            _ => Ok(Batcher::new(connection, &self.0.runtime)),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
+        // The state is replaced as a whole, so a panic cannot leave half of it.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a server has accepted the connection only to close it, or does not answer.
+fn is_turned_away(error: &RedisError) -> bool {
+    let is_full = |words: &str| words.contains("max number of clients");
+    error.detail().is_some_and(is_full) || Fault::from(error.clone()).error.is_in_doubt()
+}
+
+/// Connects on the connection's runtime. The result is kept, and told to all who wait.
+async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
+    guard.begun.store(true, Ordering::Release);
+    // A client that is gone needs no connection.
+    let Some(connection) = guard.connection.upgrade().map(Connection) else {
+        return;
+    };
+    let server = &connection.0.server;
+    let within = Instant::now() + server.connect_timeout;
+    let result = match server.background.until(within, connection.open()).await {
+        Ok(opened) => opened.map_err(|error| {
+            StoreError::refused(format!("cannot connect to {}: {error}", server.address()))
+        }),
+        Err(Elapsed) => Err(StoreError::refused(format!(
+            "cannot connect to {} within {:?}",
+            server.address(),
+            server.connect_timeout
+        ))),
+    };
+    let now = match &result {
+        Ok(batcher) => ConnectionState::Up(Arc::clone(batcher)),
+        Err(_) => ConnectionState::Down,
+    };
+    let before = mem::replace(&mut *connection.state(), now);
+    drop(before);
+    let _ = tell.send(Some(result));
+}
+
+/// Resets the state when an attempt is dropped before its end: with its runtime, or by a panic of
+/// tokio's where the runtime has no I/O.
+struct AttemptGuard {
+    connection: Weak<ConnectionInner>,
+    begun: Arc<AtomicBool>,
+}
+
+impl Drop for AttemptGuard {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.upgrade().map(Connection) else {
+            return;
+        };
+        let now = if thread::panicking() {
+            ConnectionState::Unfit
+        } else {
+            ConnectionState::Down
+        };
+        let mut state = connection.state();
+        let before = match &*state {
+            ConnectionState::Connecting(attempt) if Arc::ptr_eq(&attempt.begun, &self.begun) => {
+                mem::replace(&mut *state, now)
+            }
+            _ => return,
+        };
+        drop(state);
+        drop(before);
+    }
+}
+
+impl Server {
+    /// Host and port, or the socket's path, cut to the length of a log line: never the user or the
+    /// password.
+    pub(super) fn address(&self) -> String {
+        let address = self.target.address().to_string();
+        address.chars().take(200).collect()
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Connection")
+            .field(&self.0.server.address())
+            .finish()
+    }
+}

@@ -1,0 +1,53 @@
+//! The connection for renewals.
+//!
+//! It is driven on the background runtime and carries nothing else, so that no caller and no blocked
+//! runtime delays a renewal. Which leases are renewed when is left to the caller.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Cmd;
+
+use super::connection::{Availability, Connection, Server};
+use super::connections::{Answer, classify, connect_result, ended, silent};
+use crate::runtime::background::Elapsed;
+
+/// The connection for renewals alone.
+pub(super) struct Watchdog(Connection);
+
+impl Watchdog {
+    pub(super) fn new(server: &Arc<Server>) -> Self {
+        Self(Connection::new(server, server.background.runtime().clone()))
+    }
+
+    /// Sends one command.
+    ///
+    /// The connect timeout bounds the connecting. `patience` is how long the connection may be silent:
+    /// while other replies come in, this one is on its way.
+    pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
+        let batcher = match self.0.availability() {
+            Availability::Up(batcher) => batcher,
+            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
+            Availability::Unfit => return Err(ended()),
+        };
+        let sent = Instant::now();
+        let mut sending = batcher.send(command);
+        let mut seen = sending.batcher.replies();
+        let answer = loop {
+            let until = Instant::now() + patience;
+            let answer = self.0.background().until(until, &mut sending).await;
+            let now = sending.batcher.replies();
+            if answer.is_ok() || now == seen {
+                break answer;
+            }
+            seen = now;
+        };
+        let answer = answer.unwrap_or_else(|Elapsed| Err(silent(patience)));
+        classify(&self.0, &sending.batcher, answer).map(|value| (value, sent))
+    }
+
+    /// Drops the connection after a protocol error.
+    pub(super) fn discard_any(&self) {
+        self.0.discard_any();
+    }
+}
