@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lockattr::store::{Acquired, Found, Release, Renewal, Renewed, Reply, Request, Store, Token};
+use lockattr::store::{
+    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token,
+};
 use lockattr::{Client, Memory};
 use tests::wait;
 
@@ -21,26 +23,21 @@ struct Gated {
 }
 
 impl Store for Gated {
-    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
         self.asked.store(true, Ordering::SeqCst);
-        self.memory.acquire(request)
+        self.memory.acquire(claim, attempt)
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
         self.memory.renew(leases, patience)
     }
 
-    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
-        self.memory.release(release)
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
+        self.memory.release(claim, release)
     }
 
-    fn token<'a>(
-        &'a self,
-        held: &'a [String],
-        locks: &'a [String],
-        owner: &'a str,
-    ) -> Reply<'a, Token> {
-        self.memory.token(held, locks, owner)
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
+        self.memory.token(lease)
     }
 
     /// What a call asks first of all.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockattr::store::{
-    Acquired, Ear, Found, Release, Renewal, Renewed, Reply, Request, Store, Token,
+    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use lockattr::{Client, Error, Memory, distributed_lock};
 
@@ -42,11 +42,11 @@ impl Faulty {
 }
 
 impl Store for Faulty {
-    fn acquire<'a>(&'a self, request: Request<'a>) -> Reply<'a, Acquired> {
-        self.memory.acquire(request)
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
+        self.memory.acquire(claim, attempt)
     }
 
-    fn renew<'a>(&'a self, leases: &'a [Renewal<'a>], patience: Duration) -> Reply<'a, Renewed> {
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async move {
             let is_first = self.renewals.fetch_add(1, Ordering::SeqCst) == 0;
             match self.fault {
@@ -58,28 +58,23 @@ impl Store for Faulty {
         })
     }
 
-    fn release<'a>(&'a self, release: Release<'a>) -> Reply<'a, Found> {
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(async move {
             let is_first = self.releases.fetch_add(1, Ordering::SeqCst) == 0;
             assert!(
                 !is_first || !matches!(self.fault, Fault::ReleasePanics),
                 "the store has a fault"
             );
-            self.memory.release(release).await
+            self.memory.release(claim, release).await
         })
     }
 
-    fn token<'a>(
-        &'a self,
-        held: &'a [String],
-        locks: &'a [String],
-        owner: &'a str,
-    ) -> Reply<'a, Token> {
-        self.memory.token(held, locks, owner)
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
+        self.memory.token(lease)
     }
 
-    fn ear<'a>(&'a self, owner: &'a str) -> Box<dyn Ear + 'a> {
-        self.memory.ear(owner)
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
+        self.memory.wakeups(claim)
     }
 }
 
