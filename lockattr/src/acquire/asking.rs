@@ -96,9 +96,8 @@ impl Caller<'_> {
         }
     }
 
-    /// By when a request that is made now is answered, or has failed.
     fn answered_by(&self, call: &Call) -> Instant {
-        call.clock.now() + self.keeper.patience + HEARS_WITHIN
+        call.clock.now() + answered_within(self.keeper, call.ttl())
     }
 
     /// Goes on with the lease of the caller before, with options of its own.
@@ -247,6 +246,13 @@ impl Caller<'_> {
     }
 }
 
+/// For how long a front that asks is waited for: as long as the store may take to answer, or so long
+/// that one which is not polled any more costs the others less than a ttl.
+fn answered_within(keeper: &Keeper, ttl: Duration) -> Duration {
+    let less_than_a_ttl = (ttl / 2).max(2 * HEARS_WITHIN);
+    keeper.patience.min(less_than_a_ttl) + HEARS_WITHIN
+}
+
 /// What is told where nobody can have some keys.
 pub(super) fn refusal(keys: &LockKeys, refused: Refused) -> Error {
     match refused {
@@ -317,7 +323,7 @@ impl<'a> Asked<'a> {
     }
 
     fn answered_by(&self) -> Instant {
-        self.now() + self.keeper.patience + HEARS_WITHIN
+        self.now() + answered_within(self.keeper, self.acquisition.ttl())
     }
 
     async fn once(&mut self, again: bool) -> Result<Acquired, StoreError> {

@@ -21,7 +21,8 @@ use locks::{Holder, Locks, Slots};
 ///
 /// Clones are handles to the same locks, so that several clients can contend, and a test can play
 /// the faults of a real store. It lives in the time of the calling tokio runtime: under
-/// `#[tokio::test(start_paused = true)]` ttls, waits and renewals pass in virtual time.
+/// `#[tokio::test(start_paused = true)]` ttls, waits and renewals pass in virtual time. The clock is to
+/// be paused before the first lease is taken.
 ///
 /// [`expire`](Self::expire), [`take`](Self::take) and [`holder`](Self::holder) go by names. The name
 /// of a lock is its whole key, with the client's prefix. Of a key with `permits` this is the first

@@ -56,7 +56,10 @@ async fn a_renewal_that_comes_after_a_longer_extend_does_not_let_two_hold_the_ke
     // The first renewal is on its way by then, and given up.
     nap(1_900).await;
     proxy.heal();
-    lease.extend(60 * SECOND).await.unwrap();
+    // The attempt to connect that was on its way may fail yet.
+    while lease.extend(60 * SECOND).await.is_err() {
+        nap(50).await;
+    }
     never_two(&server, &lease, 8).await;
 }
 
