@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::error::StoreError;
 
 #[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redis;

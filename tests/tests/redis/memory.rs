@@ -105,6 +105,25 @@ async fn memory_plays_the_faults_of_a_store() {
     .unwrap();
 }
 
+#[tokio::test]
+async fn the_slots_of_a_key_have_names_of_their_own() {
+    let memory = Memory::new();
+    let locks = Client::builder().store(memory.clone()).unwrap();
+    let take = || locks.lock("geo").permits(3).acquire();
+    let leases = [take().await.unwrap(), take().await.unwrap()];
+    let names = ["lock:geo", "{lock:geo}1", "{lock:geo}2"];
+    let holders = names.map(|name| memory.holder(name));
+    assert_eq!(holders[0].as_deref(), Some(leases[0].owner()));
+    assert_eq!(holders[1].as_deref(), Some(leases[1].owner()));
+    assert_eq!(holders[2], None);
+    memory.expire(names[1]);
+    memory.take(names[2], "somebody", HOUR);
+    let [first, second] = leases;
+    assert!(matches!(second.release().await, Err(Error::Lost { .. })));
+    assert_eq!(take().await.unwrap().slot(), 1);
+    first.release().await.unwrap();
+}
+
 #[distributed_lock(key = "once:<id>", once = "1s", client = locks)]
 async fn once(locks: &Client, id: u32) -> Result<(), Error> {
     Ok(())
