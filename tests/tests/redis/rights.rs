@@ -358,7 +358,7 @@ async fn a_right_that_is_withdrawn_for_a_while_costs_no_lease() {
             told => panic!("{right}: {told:?}"),
         };
         for lease in &leases {
-            refused(lease.extend(ttl).await);
+            refused(lease.extend(ttl * 2).await);
             if right != "pexpire" {
                 refused(lease.token().await.map(drop));
             }
