@@ -10,26 +10,28 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, LossCause};
 use crate::owner::{Id, Origin};
 use crate::runtime::clock::Clock;
 use crate::runtime::turns::Turns;
 use crate::stats::Counters;
-use crate::store::{Claim, Found, Leave, relied_on};
+use crate::store::{Claim, Found};
 
 mod ended;
 mod keys;
 mod marks;
 mod options;
 mod state;
+mod term;
 
 pub(crate) use keys::LockKeys;
 use marks::Marks;
 pub(crate) use options::LeaseOptions;
 use state::SharedState;
 pub(crate) use state::{EndedBy, Event, Return, State};
+pub(crate) use term::Shortened;
 
 /// What callers of one client who want the same have in common: a hash of the locks, with a secret
 /// key. Two that had it in common by chance would wait for each other, and no more.
@@ -114,6 +116,8 @@ struct More {
     wakers: Vec<Option<Waker>>,
     marks: Marks,
     keepers_release: Option<KeepersRelease>,
+    /// The ttl that was asked for with a place in the store's queue, where it is another by now.
+    queued_ttl: Option<Duration>,
     /// The ttl that is kept to once no request to shorten it is outstanding, and how many are.
     longer_ttl: Option<(Duration, u32)>,
 }
@@ -133,13 +137,6 @@ pub(crate) enum KeepersRelease {
     /// Under way, or never answered.
     Asked,
     Found(Found),
-}
-
-/// The deadline before and after it was shortened, in nanoseconds after the grant.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shortened {
-    before: u64,
-    now: u64,
 }
 
 /// What was granted.
@@ -288,102 +285,6 @@ impl Acquisition {
         Arc::clone(self.aside().more().shared.get_or_insert_default())
     }
 
-    pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_millis(self.ttl_ms.load(Ordering::Acquire))
-    }
-
-    /// Sets the ttl; while a request to shorten it is outstanding, that which is kept to later.
-    pub(crate) fn set_ttl(&self, ttl: Duration) {
-        let mut aside = self.aside();
-        if let Some(more) = &mut aside.more
-            && let Some((longer, _)) = &mut more.longer_ttl
-        {
-            *longer = ttl;
-            drop(aside);
-            return self.store_ttl(ttl.min(self.ttl()));
-        }
-        drop(aside);
-        self.store_ttl(ttl);
-    }
-
-    fn store_ttl(&self, ttl: Duration) {
-        let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        self.ttl_ms.store(ms, Ordering::Release);
-    }
-
-    /// The ttl that the store is asked for: a lock that is to stay closed for longer than the lease
-    /// does so also where its holder dies.
-    pub(crate) fn ttl_to_ask(&self, ttl: Duration) -> Duration {
-        ttl.max(self.closed())
-    }
-
-    /// Until when it may be relied on, unless it is renewed.
-    pub(crate) fn deadline(&self) -> Instant {
-        self.granted + Duration::from_nanos(self.deadline.load(Ordering::Acquire))
-    }
-
-    /// When the ttl was started last.
-    pub(crate) fn started(&self) -> Instant {
-        let deadline = self.deadline();
-        deadline
-            .checked_sub(relied_on(self.ttl()))
-            .unwrap_or(deadline)
-    }
-
-    /// The store has confirmed a ttl that may be relied on until then.
-    pub(crate) fn runs_until(&self, until: Instant) {
-        self.deadline.store(self.nanos(until), Ordering::Release);
-    }
-
-    /// The store is being asked for a shorter ttl, and may not be heard to confirm it: from now on no
-    /// more than that is relied on, nor asked for. The answer takes back the deadline.
-    pub(crate) fn shorten(&self, ttl: Duration, until: Instant) -> Shortened {
-        let mut aside = self.aside();
-        let (_, outstanding) = aside.more().longer_ttl.get_or_insert((self.ttl(), 0));
-        *outstanding += 1;
-        drop(aside);
-        self.store_ttl(ttl.min(self.ttl()));
-        let now = self.nanos(until);
-        let before = self.deadline.fetch_min(now, Ordering::AcqRel);
-        Shortened { before, now }
-    }
-
-    /// A request to shorten the ttl is outstanding no more.
-    pub(crate) fn lengthen_again(&self) {
-        let mut aside = self.aside();
-        let known = &mut aside.more().longer_ttl;
-        let longer = match known {
-            Some((longer, outstanding)) => {
-                *outstanding -= 1;
-                (*outstanding == 0).then_some(*longer)
-            }
-            None => None,
-        };
-        if longer.is_some() {
-            *known = None;
-        }
-        drop(aside);
-        if let Some(longer) = longer {
-            self.store_ttl(longer);
-        }
-    }
-
-    /// The store has refused to shorten the ttl.
-    pub(crate) fn runs_on(&self, shortened: Shortened) {
-        let Shortened { before, now } = shortened;
-        if now < before {
-            // Not where a confirmed ttl has come in between.
-            let _ =
-                self.deadline
-                    .compare_exchange(now, before, Ordering::AcqRel, Ordering::Acquire);
-        }
-    }
-
-    fn nanos(&self, until: Instant) -> u64 {
-        let after = until.saturating_duration_since(self.granted);
-        u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
-    }
-
     /// Whether another caller may go on with what its holder has given up.
     pub(crate) fn can_be_handed_over(&self) -> bool {
         let left = self.deadline().saturating_duration_since(self.clock.now());
@@ -393,70 +294,6 @@ impl Acquisition {
             && left >= self.ttl() / 2
             && self.leaves().is_empty()
             && self.loss().is_none()
-    }
-
-    /// When the lease ends unless it is renewed, and at the latest.
-    pub(crate) fn end(&self) -> Instant {
-        let deadline = self.deadline();
-        self.last_moment()
-            .map_or(deadline, |last| last.min(deadline))
-    }
-
-    fn last_moment(&self) -> Option<Instant> {
-        Some(self.granted + self.special_options()?.max_hold?)
-    }
-
-    /// A success is to keep these locks from being taken again for so long.
-    pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
-        // What is done under a lease that has ended counts for nothing; what was done before does.
-        if self.loss().is_none() {
-            let until = self.clock.now() + length;
-            self.aside().more().marks.done(locks, until);
-        }
-    }
-
-    /// Since when the work of any of these locks is done, if a call under this lease has done it.
-    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
-        self.aside().more.as_ref()?.marks.done_since(locks)
-    }
-
-    /// These locks are to stay closed for so long from now on.
-    pub(crate) fn close_for(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
-        if !length.is_zero() {
-            let until = self.clock.now() + length;
-            self.aside().more().marks.close(locks, until);
-        }
-    }
-
-    /// For how long any of the locks is to stay closed yet.
-    fn closed(&self) -> Duration {
-        let aside = self.aside();
-        let until = aside
-            .more
-            .as_ref()
-            .and_then(|more| more.marks.closed_until());
-        drop(aside);
-        until.map_or(Duration::ZERO, |until| {
-            until.saturating_duration_since(self.clock.now())
-        })
-    }
-
-    /// For how long a success keeps any of the locks from being taken again.
-    pub(crate) fn done_for(&self) -> Option<Duration> {
-        let until = self.aside().more.as_ref()?.marks.done_until()?;
-        Some(until.saturating_duration_since(self.clock.now()))
-    }
-
-    /// What a release at this moment leaves under each of the locks; empty where that is nothing.
-    pub(crate) fn leaves(&self) -> Vec<Leave> {
-        let has_none = |more: &More| more.marks.is_empty();
-        if self.aside().more.as_deref().is_none_or(has_none) {
-            return Vec::new();
-        }
-        let now = self.clock.now();
-        let aside = self.aside();
-        let marks = aside.more.as_ref().map(|more| &more.marks);
-        marks.map_or_else(Vec::new, |marks| marks.leaves(self.keys.locks().len(), now))
     }
 
     pub(crate) fn set_keepers_release(&self, release: KeepersRelease) {
@@ -581,7 +418,7 @@ impl Acquisition {
         acquisition.grant(Grant {
             slot: 0,
             at: sent,
-            until: sent + relied_on(ttl),
+            until: crate::store::relied_on_until(sent, ttl),
         });
         Arc::new(acquisition)
     }

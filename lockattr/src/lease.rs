@@ -1,20 +1,23 @@
 //! A lease: the proof of one grant, given back when it is dropped.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use crate::acquisition::{
-    Acquisition, Event, KeepersRelease, LeaseOptions, LockKeys, Return, State,
-};
+use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
 use crate::error::{Error, LossCause};
-use crate::keeper::{Keeper, ScheduleKey};
+use crate::keeper::Keeper;
 use crate::limits;
 use crate::runtime::clock::Clock;
-use crate::runtime::turns::{MyTurn, Turns};
-use crate::store::{Found, Release, Token};
+use crate::store::Token;
+
+mod handle;
+mod joined;
+
+use handle::{Handle, RunningBody, loss};
+use joined::JoinedCall;
+pub(crate) use joined::Joint;
 
 /// A key that is held, until every handle of it is released or dropped.
 ///
@@ -30,93 +33,24 @@ use crate::store::{Found, Release, Token};
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 #[must_use = "dropped, as by `let _ = …`, a lease gives its key back at once: bind it to a name"]
 pub struct Lease {
-    /// That a body runs under this handle.
-    guard: Option<Guard>,
-    grant: Grant,
-    /// Where this handle stands among the calls that share the grant; that of the call which took it
-    /// is in the grant.
-    level: Option<Arc<Level>>,
+    /// That a body runs under this value.
+    running: Option<RunningBody>,
+    handle: Handle,
+    /// The call that has joined the lease, where this is not a handle of the call which took it.
+    joined: Option<Arc<JoinedCall>>,
 }
-
-/// What every handle of one grant has; the last of them gives the key back when it is gone.
-struct Grant {
-    acquisition: Arc<Acquisition>,
-    keeper: Arc<Keeper>,
-    key: ScheduleKey,
-}
-
-/// A body that runs under a lease, and has to be stopped before the keys may be given back.
-struct Guard {
-    acquisition: Arc<Acquisition>,
-    keeper: Arc<Keeper>,
-    key: ScheduleKey,
-}
-
-impl Guard {
-    fn of(grant: &Grant) -> Self {
-        grant.acquisition.guard();
-        Self {
-            acquisition: Arc::clone(&grant.acquisition),
-            keeper: Arc::clone(&grant.keeper),
-            key: grant.key,
-        }
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // A shutdown has waited for this, where other handles are left that nobody stops.
-        if self.acquisition.unguard() && self.keeper.is_closed() {
-            self.keeper.give_back_at_end(self.key, &self.acquisition);
-        }
-    }
-}
-
-/// A locked call, under which one further call at a time may join its lease.
-struct Level {
-    turns: Arc<Turns>,
-    /// What the call asked for, having joined the leases of others.
-    options: LeaseOptions,
-    /// Its keys, as the user knows them.
-    label: String,
-    started: Instant,
-    /// The end of its `max_hold`.
-    last: Option<Instant>,
-    /// The locks that the call has named, where it has joined them.
-    joints: Vec<Joint>,
-    /// The places that this call has taken under the calls that it has joined.
-    _places: Vec<Place>,
-}
-
-/// Locks of a lease that a call has named, and has joined.
-pub(crate) struct Joint {
-    acquisition: Arc<Acquisition>,
-    /// Which of the lease's locks.
-    locks: Vec<usize>,
-}
-
-impl Joint {
-    /// Since when the work of one of them is done.
-    pub(crate) fn done_since(&self) -> Option<SystemTime> {
-        self.acquisition.done_since(&self.locks)
-    }
-}
-
-/// A guard whose type is not to be seen from a lease: clippy would tell every locked function to drop
-/// its lease early.
-type Place = Box<dyn Send + Sync>;
 
 impl Lease {
     pub(crate) fn new(acquisition: Arc<Acquisition>, keeper: Arc<Keeper>) -> Self {
         let key = keeper.keep(&acquisition);
         Self {
-            guard: None,
-            grant: Grant {
+            running: None,
+            handle: Handle {
                 acquisition,
                 keeper,
                 key,
             },
-            level: None,
+            joined: None,
         }
     }
 
@@ -150,9 +84,9 @@ impl Lease {
     #[must_use = "the key is held for as long as the handle is"]
     pub fn share(&self) -> Self {
         Self {
-            guard: None,
-            grant: self.grant.clone(),
-            level: self.level.clone(),
+            running: None,
+            handle: self.handle.clone(),
+            joined: self.joined.clone(),
         }
     }
 
@@ -160,8 +94,8 @@ impl Lease {
     /// joined the lease of another, its own.
     #[must_use]
     pub fn key(&self) -> &str {
-        match &self.level {
-            Some(level) => &level.label,
+        match &self.joined {
+            Some(call) => &call.label,
             None => self.acquisition().keys.label(),
         }
     }
@@ -217,7 +151,7 @@ impl Lease {
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         let lease = self.acquisition();
-        let (keeper, owner) = (&self.grant.keeper, lease.owner());
+        let (keeper, owner) = (&self.handle.keeper, lease.owner());
         let claim = lease.claim(&owner, lease.ttl());
         let drawing = keeper.store.token(claim.held(lease.slot()));
         match keeper.ask_store(drawing).await {
@@ -250,7 +184,7 @@ impl Lease {
             match self.own_end() {
                 None => ended.await,
                 Some(own_end) => {
-                    let background = &self.grant.keeper.background;
+                    let background = &self.handle.keeper.background;
                     // Either way it is over then.
                     let _ = self.clock().until(background, own_end, ended).await;
                 }
@@ -273,10 +207,10 @@ impl Lease {
         })?;
         self.check_process()?;
         self.check()?;
-        let grant = &self.grant;
-        grant
+        let handle = &self.handle;
+        handle
             .keeper
-            .extend(grant.key, &grant.acquisition, ttl)
+            .extend(handle.key, &handle.acquisition, ttl)
             .await
     }
 
@@ -304,17 +238,19 @@ impl Lease {
         if self.acquisition().is_shared() {
             return Ok(());
         }
-        self.grant.release().await
+        self.handle.release().await
     }
 
     fn acquisition(&self) -> &Acquisition {
-        &self.grant.acquisition
+        &self.handle.acquisition
     }
 
     /// What this handle's own call asked for.
     pub(crate) fn options(&self) -> LeaseOptions {
-        let level = self.level.as_ref();
-        level.map_or_else(|| self.acquisition().options(), |level| level.options)
+        match &self.joined {
+            Some(call) => call.options,
+            None => self.acquisition().options(),
+        }
     }
 
     pub(crate) fn keys(&self) -> &LockKeys {
@@ -327,7 +263,7 @@ impl Lease {
 
     /// A process that was forked has a copy of the lease, which stays its parent's.
     fn check_process(&self) -> Result<(), Error> {
-        let checked = self.grant.keeper.check_process();
+        let checked = self.handle.keeper.check_process();
         checked.map_err(|reason| Error::Invalid {
             key: self.key().to_owned(),
             reason,
@@ -344,20 +280,21 @@ impl Lease {
 
     /// How the lease was lost for this handle's call, if it was.
     fn loss(&self) -> Option<LossCause> {
-        let level = self.level.as_ref();
-        let mut joints = level.into_iter().flat_map(|level| &level.joints);
-        self.acquisition()
-            .loss()
-            .or_else(|| joints.find_map(|joint| joint.acquisition.loss()))
-            .or_else(|| {
-                let is_over = self.own_end().is_some_and(|own_end| self.now() >= own_end);
-                is_over.then_some(LossCause::HeldTooLong)
-            })
+        self.lease_loss().or_else(|| {
+            let is_over = self.own_end().is_some_and(|own_end| self.now() >= own_end);
+            is_over.then_some(LossCause::HeldTooLong)
+        })
+    }
+
+    /// How the lease was lost, or one that its call has joined.
+    fn lease_loss(&self) -> Option<LossCause> {
+        let joined = || self.joined.as_ref()?.loss();
+        self.acquisition().loss().or_else(joined)
     }
 
     /// A body is going to run under this lease: shutting down waits until it was stopped.
     pub(crate) fn guarded(mut self) -> Self {
-        self.guard = Some(Guard::of(&self.grant));
+        self.running = Some(RunningBody::under(&self.handle));
         self
     }
 
@@ -366,38 +303,19 @@ impl Lease {
         let Some(length) = self.options().once else {
             return;
         };
-        match &self.level {
-            None => self.acquisition().mark_done(self.own_locks(), length),
-            Some(level) => {
-                for Joint { acquisition, locks } in &level.joints {
-                    acquisition.mark_done(locks.iter().copied(), length);
-                }
+        match &self.joined {
+            None => {
+                let locks = 0..self.keys().locks().len();
+                self.acquisition().mark_done(locks, length);
             }
+            Some(call) => call.succeed(length),
         }
-    }
-
-    fn own_locks(&self) -> Range<usize> {
-        0..self.keys().locks().len()
     }
 
     /// How the lease was lost, if it was; `waker` is woken when that changes.
     pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
         self.acquisition().wake_at_end(ticket, waker);
-        let level = self.level.as_ref();
-        let mut joints = level.into_iter().flat_map(|level| &level.joints);
-        self.acquisition()
-            .loss()
-            .or_else(|| joints.find_map(|joint| joint.acquisition.loss()))
-    }
-
-    /// When a call that has joined this lease has to end before the lease does.
-    pub(crate) fn own_end(&self) -> Option<Instant> {
-        self.level.as_ref()?.last
-    }
-
-    /// A call that has joined this lease was stopped, and the lease goes on.
-    pub(crate) fn count_own_end(&self) {
-        self.grant.keeper.counters.lost.up();
+        self.lease_loss()
     }
 
     pub(crate) fn hand_in(&self, ticket: usize) {
@@ -405,8 +323,8 @@ impl Lease {
     }
 
     pub(crate) fn error(&self, cause: LossCause) -> Error {
-        let started = match &self.level {
-            Some(level) => level.started,
+        let started = match &self.joined {
+            Some(call) => call.started,
             None => self.acquisition().granted,
         };
         Error::Lost {
@@ -426,177 +344,12 @@ impl Lease {
     /// Waits for a moment in the lease's time.
     pub(crate) fn sleep_until(&self, at: Instant) -> impl Future<Output = ()> + Send + 'static {
         let clock = self.acquisition().clock;
-        let background = self.grant.keeper.background.clone();
+        let background = self.handle.keeper.background.clone();
         async move { clock.sleep_until(&background, at).await }
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.acquisition().clock.now()
-    }
-
-    /// Whether the lease is this keeper's, and still runs.
-    pub(crate) fn is_of(&self, keeper: &Arc<Keeper>) -> bool {
-        Arc::ptr_eq(&self.grant.keeper, keeper) && self.acquisition().loss().is_none()
-    }
-
-    /// Whether it holds a lock, with as many permits.
-    pub(crate) fn covers(&self, lock: &String, permits: u32) -> bool {
-        let keys = self.keys();
-        keys.locks().contains(lock) && keys.permits() == permits
-    }
-
-    /// Whether both are handles of one grant.
-    pub(crate) fn is_same_grant(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.grant.acquisition, &other.grant.acquisition)
-    }
-
-    /// An order of grants, for as long as they are held.
-    pub(crate) fn grant_address(&self) -> usize {
-        Arc::as_ptr(&self.grant.acquisition).addr()
-    }
-
-    /// Waits until no other call stands right under this one, and takes that place.
-    pub(crate) fn place_under(&self) -> impl Future<Output = MyTurn> + use<> {
-        let turns = match &self.level {
-            Some(level) => Arc::clone(&level.turns),
-            None => Arc::clone(&self.acquisition().shared().turns),
-        };
-        turns.take()
-    }
-
-    /// What a call has joined that has named these of its locks.
-    pub(crate) fn joint(&self, named: &[&String]) -> Joint {
-        let locks = self.keys().locks().iter().enumerate();
-        let named = locks.filter(|(_, lock)| named.contains(lock));
-        Joint {
-            locks: named.map(|(index, _)| index).collect(),
-            acquisition: Arc::clone(&self.grant.acquisition),
-        }
-    }
-
-    /// A handle for a call on terms of its own that has joined others, and has taken those places.
-    pub(crate) fn joined(
-        self,
-        label: String,
-        options: LeaseOptions,
-        mut joints: Vec<Joint>,
-        places: Vec<MyTurn>,
-    ) -> Self {
-        for Joint { acquisition, locks } in &joints {
-            acquisition.close_for(locks.iter().copied(), options.min_hold);
-        }
-        if !joints
-            .iter()
-            .any(|joint| Arc::ptr_eq(&joint.acquisition, &self.grant.acquisition))
-        {
-            // It was taken for the rest of the call's keys.
-            joints.push(Joint {
-                acquisition: Arc::clone(&self.grant.acquisition),
-                locks: self.own_locks().collect(),
-            });
-        }
-        let places = places.into_iter().map(|place| Box::new(place) as Place);
-        let level = Level {
-            turns: Arc::default(),
-            options,
-            label,
-            started: self.now(),
-            last: options.max_hold.map(|max| self.now() + max),
-            joints,
-            _places: places.collect(),
-        };
-        Self {
-            guard: self.guard,
-            grant: self.grant,
-            level: Some(Arc::new(level)),
-        }
-    }
-}
-
-impl Grant {
-    async fn release(&self) -> Result<(), Error> {
-        let lease = &self.acquisition;
-        lease.give_back();
-        // Counted as on its way back before it leaves the schedule: shutting down waits for both.
-        let _on_its_way = self.keeper.releases();
-        if self.keeper.hand_over(lease) {
-            self.keeper.forget(self.key);
-            let _ = lease.happens(Event::HandOn);
-            self.keeper.counters.released.up();
-            return Ok(());
-        }
-        let _ = lease.happens(Event::Release);
-        let (owner, left_behind) = (lease.owner(), lease.leaves());
-        let claim = lease.claim(&owner, lease.ttl());
-        let release = Release::held(lease.slot(), &left_behind);
-        let releasing = self.keeper.store.release(claim, release);
-        let released = self.keeper.ask_store(releasing).await;
-        // Not before: what is on its way for too long the keeper gives back as well.
-        self.keeper.forget(self.key);
-        self.keeper.left(lease);
-        match released {
-            Ok(found) => {
-                let _ = lease.happens(Event::Answer);
-                self.keeper.release_unanswered(lease);
-                if found == Found::Ours || was_released_by_keeper(lease) {
-                    self.keeper.counters.released.up();
-                    return Ok(());
-                }
-                self.keeper.counters.lost.up();
-                Err(lease.lost(loss(found)))
-            }
-            Err(error) => {
-                let in_doubt = error.is_in_doubt();
-                self.keeper.tell_release_failed(lease, &error);
-                let _ = lease.happens(Event::Fail { in_doubt });
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Whether the keeper has been faster in giving the key back.
-fn was_released_by_keeper(lease: &Acquisition) -> bool {
-    matches!(
-        lease.keepers_release(),
-        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
-    )
-}
-
-fn loss(found: Found) -> LossCause {
-    match found {
-        Found::Another => LossCause::Taken,
-        Found::Ours | Found::Nothing => LossCause::Deleted,
-    }
-}
-
-impl Clone for Grant {
-    fn clone(&self) -> Self {
-        self.acquisition.take_handle();
-        Self {
-            acquisition: Arc::clone(&self.acquisition),
-            keeper: Arc::clone(&self.keeper),
-            key: self.key,
-        }
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        // In a process that was forked off it is a copy, and the lease its parent's.
-        if !self.acquisition.drop_handle() || self.keeper.check_process().is_err() {
-            return;
-        }
-        if matches!(
-            self.acquisition.state(),
-            State::Over(_, Return::Done | Return::HandedOn)
-        ) {
-            return;
-        }
-        self.keeper.give_back(Arc::clone(&self.acquisition));
-        self.keeper.left(&self.acquisition);
-        // Only now: shutting down waits for what is in the schedule or on its way back.
-        self.keeper.forget(self.key);
     }
 }
 

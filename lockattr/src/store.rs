@@ -360,7 +360,8 @@ pub struct Release<'a> {
     /// Whether a mark of work that is done is to be left also where nothing is there any more: it was
     /// done in time, and the release could not be asked then.
     pub keep_marks: bool,
-    /// Whether the claim may stand in the store's queue.
+    /// Whether the claim may stand in the store's queue, in which it is then as it was asked for, its
+    /// ttl included.
     pub may_queue: bool,
 }
 

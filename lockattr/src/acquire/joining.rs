@@ -23,13 +23,13 @@ pub(super) struct HeldAround {
     /// All keys of the call, as the user knows them.
     label: String,
     joints: Vec<Joint>,
-    places: Vec<MyTurn>,
+    turns_taken: Vec<MyTurn>,
 }
 
 impl HeldAround {
     /// The lease of a call that holds these keys beside the lease's own.
     pub(super) fn beside(self, lease: Lease, options: LeaseOptions) -> Lease {
-        lease.joined(self.label, options, self.joints, self.places)
+        lease.joined(self.label, options, self.joints, self.turns_taken)
     }
 }
 
@@ -63,9 +63,9 @@ impl Context {
         let first = first.share();
         // All in one order: two that want the same of them do not wait for each other.
         to_join.sort_by_key(|(lease, _)| lease.grant_address());
-        let (mut joints, mut places) = (Vec::new(), Vec::new());
+        let (mut joints, mut turns_taken) = (Vec::new(), Vec::new());
         for (lease, locks) in to_join {
-            places.push(self.place_under(lease, call).await?);
+            turns_taken.push(self.turn_under(lease, call).await?);
             joints.push(lease.joint(&locks));
         }
         if let Some(since) = joints.iter().find_map(Joint::done_since)
@@ -80,24 +80,23 @@ impl Context {
                 label,
                 call.options,
                 joints,
-                places,
+                turns_taken,
             ))));
         }
         call.keys = call.keys.only(|lock| missing.contains(lock));
         Ok(Some(Joined::Some(HeldAround {
             label,
             joints,
-            places,
+            turns_taken,
         })))
     }
 
-    async fn place_under(&self, lease: &Lease, call: &Call) -> Result<MyTurn, Error> {
+    async fn turn_under(&self, lease: &Lease, call: &Call) -> Result<MyTurn, Error> {
         let background = &self.keeper.background;
-        let place = call
+        let turn = call
             .clock
-            .until(background, call.give_up, lease.place_under());
-        place
-            .await
+            .until(background, call.give_up, lease.turn_under());
+        turn.await
             .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use super::{Acquisition, More};
 use crate::store::Leave;
 
 #[derive(Debug, Default)]
@@ -115,4 +116,59 @@ impl Mark {
 fn left(until: Instant, now: Instant) -> Duration {
     let nanos = until.saturating_duration_since(now).as_nanos();
     Duration::from_millis(u64::try_from(nanos.div_ceil(1_000_000)).unwrap_or(u64::MAX))
+}
+
+impl Acquisition {
+    /// A success is to keep these locks from being taken again for so long.
+    pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        // What is done under a lease that has ended counts for nothing; what was done before does.
+        if self.loss().is_none() {
+            let until = self.clock.now() + length;
+            self.aside().more().marks.done(locks, until);
+        }
+    }
+
+    /// Since when the work of any of these locks is done, if a call under this lease has done it.
+    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
+        self.aside().more.as_ref()?.marks.done_since(locks)
+    }
+
+    /// These locks are to stay closed for so long from now on.
+    pub(crate) fn close_for(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+        if !length.is_zero() {
+            let until = self.clock.now() + length;
+            self.aside().more().marks.close(locks, until);
+        }
+    }
+
+    /// For how long any of the locks is to stay closed yet.
+    pub(super) fn closed(&self) -> Duration {
+        let aside = self.aside();
+        let until = aside
+            .more
+            .as_ref()
+            .and_then(|more| more.marks.closed_until());
+        drop(aside);
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(self.clock.now())
+        })
+    }
+
+    /// For how long a success keeps any of the locks from being taken again.
+    pub(crate) fn done_for(&self) -> Option<Duration> {
+        let until = self.aside().more.as_ref()?.marks.done_until()?;
+        Some(until.saturating_duration_since(self.clock.now()))
+    }
+
+    /// What a release at this moment leaves under each of the locks; empty where that is nothing.
+    pub(crate) fn leaves(&self) -> Vec<Leave> {
+        let has_none = |more: &More| more.marks.is_empty();
+        if self.aside().more.as_deref().is_none_or(has_none) {
+            return Vec::new();
+        }
+        let now = self.clock.now();
+        let aside = self.aside();
+        let marks = aside.more.as_ref().map(|more| &more.marks);
+        marks.map_or_else(Vec::new, |marks| marks.leaves(self.keys.locks().len(), now))
+    }
 }

@@ -139,7 +139,7 @@ impl Keeper {
 
     async fn release_whatever(&self, acquisition: &Acquisition) -> Result<Found, StoreError> {
         let owner = acquisition.owner();
-        let claim = acquisition.claim(&owner, acquisition.ttl());
+        let claim = acquisition.claim(&owner, acquisition.queued_ttl());
         let release = Release::whatever(acquisition.may_queue());
         let answer = self.ask_store(self.store.release(claim, release)).await;
         self.tell_answered(answer.is_ok());

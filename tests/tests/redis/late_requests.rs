@@ -90,6 +90,7 @@ async fn served_before_its_look(
     server: &Server,
     locks: &Client,
     request: impl Fn(&Client) -> LockRequest,
+    extended_to: Option<Duration>,
 ) -> (Proxy, Client, Instant) {
     let proxy = Proxy::before(server.address());
     let far = Client::connect(proxy.url()).await.unwrap();
@@ -104,6 +105,9 @@ async fn served_before_its_look(
     sleep(SECOND).await;
     lease.release().await.unwrap();
     let lease = call.await.unwrap().unwrap();
+    if let Some(ttl) = extended_to {
+        lease.extend(ttl).await.unwrap();
+    }
     lease.release().await.unwrap();
     let early = Instant::now() + SECOND * 29 / 20 < arrives;
     assert!(early, "too slow to show anything");
@@ -113,9 +117,25 @@ async fn served_before_its_look(
 /// The late look finds the lock held by another, and puts its owner into the wait queue.
 #[tokio::test]
 async fn a_late_look_leaves_no_place_in_the_queue() {
+    queued_late(None).await;
+}
+
+/// The place names the ttl that was asked for.
+#[tokio::test]
+async fn a_late_look_leaves_no_place_in_the_queue_where_the_lease_was_extended() {
+    queued_late(Some(TTL * 2)).await;
+}
+
+#[tokio::test]
+async fn a_late_look_leaves_no_place_in_the_queue_where_the_lease_was_shortened() {
+    queued_late(Some(TTL / 2)).await;
+}
+
+async fn queued_late(extended_to: Option<Duration>) {
     let (server, locks) = pair().await;
     let request = |far: &Client| far.lock("sync:42");
-    let (_proxy, far, arrives) = served_before_its_look(&server, &locks, request).await;
+    let (_proxy, far, arrives) =
+        served_before_its_look(&server, &locks, request, extended_to).await;
     let lease = locks.lock("sync:42").ttl(TTL).acquire().await.unwrap();
     let listening = Listening::of(&server, &far, &locks).await;
     until(arrives + SECOND / 5).await;
@@ -133,7 +153,7 @@ async fn a_late_look_leaves_no_place_in_the_queue() {
 async fn a_late_look_leaves_no_lock() {
     let (server, locks) = pair().await;
     let request = |far: &Client| far.lock("sync:42");
-    let (_proxy, _far, arrives) = served_before_its_look(&server, &locks, request).await;
+    let (_proxy, _far, arrives) = served_before_its_look(&server, &locks, request, None).await;
     until(arrives + SECOND / 5).await;
     nothing_left(&server).await;
 }
@@ -143,7 +163,7 @@ async fn a_late_look_leaves_no_lock() {
 async fn a_late_look_for_several_locks_leaves_neither_lock_nor_place() {
     let (server, locks) = pair().await;
     let request = |far: &Client| far.lock_all(["sync:42", "sync:43"]);
-    let (_proxy, far, arrives) = served_before_its_look(&server, &locks, request).await;
+    let (_proxy, far, arrives) = served_before_its_look(&server, &locks, request, None).await;
     let lease = locks.lock("sync:43").ttl(TTL).acquire().await.unwrap();
     let listening = Listening::of(&server, &far, &locks).await;
     until(arrives + SECOND / 5).await;
