@@ -98,31 +98,16 @@ impl Store for Directory {
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, _: Attempt) -> Reply<'a, Acquired> {
         self.step(move || {
-            let (lock, slot, place, in_doubt) = (0, 0, None, false);
+            let (lock, slot) = (0, 0);
             Ok(match self.read(claim)? {
                 Some((owner, _)) if owner == DONE => {
                     let since = fs::metadata(self.file(claim))?.modified()?;
-                    Acquired::Done {
-                        lock,
-                        since,
-                        in_doubt,
-                    }
+                    Acquired::done(lock, since)
                 }
-                Some((owner, remaining)) if owner != claim.owner => Acquired::Busy {
-                    lock,
-                    owner,
-                    remaining,
-                    place,
-                    in_doubt,
-                },
-                _ => {
-                    let until = self.write(claim, claim.owner, claim.ttl)?;
-                    Acquired::Granted {
-                        slot,
-                        until,
-                        in_doubt,
-                    }
+                Some((owner, remaining)) if owner != claim.owner => {
+                    Acquired::busy(lock, owner, remaining)
                 }
+                _ => Acquired::granted(slot, self.write(claim, claim.owner, claim.ttl)?),
             })
         })
     }

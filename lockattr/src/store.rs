@@ -10,16 +10,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::error::StoreError;
 
+mod answer;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 pub(crate) mod memory;
 pub(crate) mod redis;
+mod request;
 pub(crate) mod unguarded;
+
+pub(crate) use answer::relied_on;
+pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
+pub use request::{Attempt, Claim, Held, Leave, Release};
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -30,8 +36,8 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// owner; finding another one, it writes nothing.
 ///
 /// # Bounds
-/// Every answer comes within [`Limits::longest_answer`], for calls by half of it: what a step does not
-/// know by then it answers as an error. An error says whether the step may have been done all the
+/// Every answer comes within [`Limits::longest_answer`]: what a step does not know by then it
+/// answers as an error. An error says whether the step may have been done all the
 /// same: [`StoreError::in_doubt`] or [`StoreError::refused`].
 ///
 /// # Context
@@ -167,263 +173,6 @@ impl Limits {
     }
 }
 
-/// One acquisition, in every step of it.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Claim<'a> {
-    /// The whole lock keys, the client's prefix included. Never none; where there are several, all are
-    /// wanted.
-    pub locks: &'a [String],
-    /// How many holders the lock may have at a time; more than one only of one lock.
-    pub permits: u32,
-    /// Who asks for it, or holds it.
-    pub owner: &'a str,
-    /// For how long.
-    pub ttl: Duration,
-}
-
-impl<'a> Claim<'a> {
-    /// A claim to all of the locks, for one holder at a time.
-    #[must_use]
-    pub fn new(locks: &'a [String], owner: &'a str, ttl: Duration) -> Self {
-        Self {
-            locks,
-            permits: 1,
-            owner,
-            ttl,
-        }
-    }
-
-    /// With as many holders at a time.
-    #[must_use]
-    pub fn permits(mut self, permits: u32) -> Self {
-        self.permits = permits;
-        self
-    }
-
-    /// What is held of it: all of its locks, or a slot of the only one.
-    #[must_use]
-    pub fn held(self, slot: usize) -> Held<'a> {
-        Held {
-            claim: self,
-            slot,
-            shortens: false,
-        }
-    }
-}
-
-/// What a granted claim holds.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Held<'a> {
-    /// The claim.
-    pub claim: Claim<'a>,
-    /// Which slot, of a lock with `permits`; 0 where there is one.
-    pub slot: usize,
-    /// Whether a renewal is to shorten what is left. If not, it never does: it may be carried out later
-    /// than one that was asked for after it.
-    pub shortens: bool,
-}
-
-impl Held<'_> {
-    /// To be renewed for a ttl that may be shorter than what is left.
-    #[must_use]
-    pub fn shortening(mut self) -> Self {
-        self.shortens = true;
-        self
-    }
-}
-
-/// How a claim is asked for.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct Attempt {
-    /// Whether it may have been asked for before: after a busy answer, or one that never came.
-    pub again: bool,
-    /// For how long it will be waited yet where a lock is busy. With zero, a claim that stood in the
-    /// store's queue stands there no more.
-    pub wait: Duration,
-}
-
-impl Attempt {
-    /// The first attempt of a claim, which will wait that long.
-    #[must_use]
-    pub fn first(wait: Duration) -> Self {
-        Self { again: false, wait }
-    }
-
-    /// A later attempt, which will wait that much longer.
-    #[must_use]
-    pub fn again(wait: Duration) -> Self {
-        Self { again: true, wait }
-    }
-}
-
-/// The answer to an acquire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Acquired {
-    /// The owner holds all locks, or a slot of the only one.
-    Granted {
-        /// Which slot.
-        slot: usize,
-        /// Until when that may be relied on, by the clock of the caller: the store has allowed for how
-        /// long the answer took, and for clocks that drift; see [`relied_on_until`].
-        until: Instant,
-        /// Whether an earlier request of the owner may still be carried out.
-        in_doubt: bool,
-    },
-    /// Somebody else holds one of them.
-    Busy {
-        /// Which of the locks.
-        lock: usize,
-        /// The owner that was found.
-        owner: String,
-        /// How long its lease still runs.
-        remaining: Duration,
-        /// How many stand before the claim in the store's queue, if it stands there: it will be granted
-        /// the lock, or told to look again.
-        place: Option<u64>,
-        /// Whether an earlier request of the asking owner may still be carried out.
-        in_doubt: bool,
-    },
-    /// One of them bears the mark of work that is done.
-    Done {
-        /// Which of the locks.
-        lock: usize,
-        /// Since when.
-        since: SystemTime,
-        /// Whether an earlier request of the asking owner may still be carried out.
-        in_doubt: bool,
-    },
-    /// Something that is not a lock is stored under one of them.
-    Foreign {
-        /// Which of the locks.
-        lock: usize,
-        /// What it is, as in `a hash`.
-        found: String,
-    },
-}
-
-impl Acquired {
-    /// Whether an earlier request of the asking owner may still be carried out.
-    #[must_use]
-    pub fn is_in_doubt(&self) -> bool {
-        match self {
-            Self::Granted { in_doubt, .. }
-            | Self::Busy { in_doubt, .. }
-            | Self::Done { in_doubt, .. } => *in_doubt,
-            Self::Foreign { .. } => false,
-        }
-    }
-}
-
-/// Until when a ttl may be relied on whose request was sent at a moment of the same clock.
-///
-/// Clocks of two machines run at different speeds, and a store expires keys in steps of a
-/// millisecond: a hundredth and two milliseconds are left out, as in the description of Redlock.
-#[must_use]
-pub fn relied_on_until(sent: Instant, ttl: Duration) -> Instant {
-    sent + relied_on(ttl)
-}
-
-/// How much of a ttl is relied on.
-pub(crate) fn relied_on(ttl: Duration) -> Duration {
-    ttl.saturating_sub(ttl / 100 + Duration::from_millis(2))
-}
-
-/// What a renewal has found of one lease.
-pub type Renewed = Result<Renewal, StoreError>;
-
-/// What was found of a lease that was asked about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renewal {
-    /// It may be relied on until then.
-    Until(Instant),
-    /// One of its keys was gone.
-    Gone,
-    /// One of its keys stood under another owner, or under something that is not a lock. It was left as
-    /// it was.
-    Taken,
-}
-
-/// What is given back of a claim.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct Release<'a> {
-    /// Which slot is held of it; where that is not known, whatever was granted: a request may be on its
-    /// way yet, and a store that has to ask twice answers what it finds the second time, instead of
-    /// taking it that the first time has done it.
-    pub slot: Option<usize>,
-    /// What is to be left under each of the locks, or under the slot; empty where that is nothing.
-    pub leave: &'a [Leave],
-    /// Whether a mark of work that is done is to be left also where nothing is there any more: it was
-    /// done in time, and the release could not be asked then.
-    pub keep_marks: bool,
-    /// Whether the claim may stand in the store's queue, in which it is then as it was asked for, its
-    /// ttl included.
-    pub may_queue: bool,
-}
-
-impl<'a> Release<'a> {
-    /// Of a lease that holds a slot.
-    #[must_use]
-    pub fn held(slot: usize, leave: &'a [Leave]) -> Self {
-        Self {
-            slot: Some(slot),
-            leave,
-            ..Self::default()
-        }
-    }
-
-    /// Of a claim of which it is not known what it holds, if anything.
-    #[must_use]
-    pub fn whatever(may_queue: bool) -> Self {
-        Self {
-            may_queue,
-            ..Self::default()
-        }
-    }
-
-    /// With marks that are kept where the lock is gone.
-    #[must_use]
-    pub fn keeping_marks(mut self) -> Self {
-        self.keep_marks = true;
-        self
-    }
-}
-
-/// What a release leaves under a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
-    /// Nothing: the lock is free.
-    Nothing,
-    /// A lock that nobody holds any more, for this long.
-    Closed(Duration),
-    /// The mark that the work is done, for this long.
-    Done(Duration),
-}
-
-/// What a release found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// The owner, and did its work.
-    Ours,
-    /// Nothing.
-    Nothing,
-    /// Another owner, or something that is not a lock. It was left as it was.
-    Another,
-}
-
-/// The answer to a token's draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token {
-    /// The lease's token.
-    Drawn(u64),
-    /// The owner does not hold all of it, so there is none.
-    NotHeld(Found),
-}
-
 /// Wake-ups of one claim that waits.
 pub trait WakeUps: Send {
     /// The next one. `cx`'s waker is woken when there is one; nothing of the caller's may be woken or
@@ -445,6 +194,7 @@ impl WakeUps for NoWakeUps {
 #[non_exhaustive]
 pub enum WakeUp {
     /// It was granted its claim.
+    #[non_exhaustive]
     Granted {
         /// Which slot.
         slot: usize,
@@ -452,12 +202,27 @@ pub enum WakeUp {
         until: Instant,
     },
     /// It is the first in the store's queue now, and is to look for itself if it hears nothing.
+    #[non_exhaustive]
     First {
         /// For how long the holder's lease runs.
         remaining: Duration,
     },
     /// Something has happened: it had better ask again.
     Look,
+}
+
+impl WakeUp {
+    /// It was granted its claim, until then.
+    #[must_use]
+    pub fn granted(slot: usize, until: Instant) -> Self {
+        Self::Granted { slot, until }
+    }
+
+    /// It is the first in the queue, behind a holder whose lease runs for so long.
+    #[must_use]
+    pub fn first(remaining: Duration) -> Self {
+        Self::First { remaining }
+    }
 }
 
 /// A store behind a pointer is that store.

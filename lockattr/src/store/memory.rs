@@ -13,9 +13,11 @@ use super::{
 use crate::error::StoreError;
 
 mod locks;
+mod slots;
 
 pub(crate) use locks::Refusal;
-use locks::{Holder, Locks, Slots};
+use locks::{Holder, Locks};
+use slots::Slots;
 
 /// Locks in this process alone: what the URL `memory:` makes, and what tests can lean on.
 ///
@@ -83,7 +85,7 @@ impl Memory {
         held: impl Iterator<Item = (usize, usize, String, Duration)>,
     ) {
         let named = held.filter_map(|(lock, slot, owner, remaining)| {
-            let name = locks::name(locks.get(lock)?, slot).into_owned();
+            let name = slots::name(locks.get(lock)?, slot).into_owned();
             Some((name, owner, remaining))
         });
         // The caller's iterator runs before the lock is taken.

@@ -96,7 +96,12 @@ mod tests {
     /// What is promised is what is read.
     #[test]
     fn every_promise_is_a_sentence_of_the_trait() {
-        let text = include_str!("../../store.rs").replace("///", "");
+        let text = concat!(
+            include_str!("../../store.rs"),
+            include_str!("../request.rs"),
+            include_str!("../answer.rs")
+        )
+        .replace("///", "");
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = words(&text);
         for promise in ALL {

@@ -211,11 +211,7 @@ impl Flawed {
     }
 
     async fn take(&self, claim: Claim<'_>, mut attempt: Attempt) -> Result<Acquired, StoreError> {
-        let granted = |ttl| Acquired::Granted {
-            slot: 0,
-            until: relied_on_until(now(), ttl),
-            in_doubt: false,
-        };
+        let granted = |ttl| Acquired::granted(0, relied_on_until(now(), ttl));
         match self.flaw {
             Flaw::ForgetsItsGrant if self.is_held_by(claim) => {
                 let rival = Claim {
@@ -228,27 +224,13 @@ impl Flawed {
             Flaw::TakesSomeOfSeveral => {
                 for index in 0..claim.locks.len() {
                     let locks = &claim.locks[index..=index];
-                    let one = self
-                        .memory
-                        .acquire(Claim { locks, ..claim }, attempt)
-                        .await?;
-                    if let Acquired::Busy {
-                        owner,
-                        remaining,
-                        place,
-                        in_doubt,
-                        ..
-                    } = one
-                    {
-                        let lock = index;
-                        return Ok(Acquired::Busy {
-                            lock,
-                            owner,
-                            remaining,
-                            place,
-                            in_doubt,
-                        });
-                    } else if claim.locks.len() == 1 {
+                    let one = Claim { locks, ..claim };
+                    let mut one = self.memory.acquire(one, attempt).await?;
+                    if let Acquired::Busy { lock, .. } = &mut one {
+                        *lock = index;
+                        return Ok(one);
+                    }
+                    if claim.locks.len() == 1 {
                         return Ok(one);
                     }
                 }
@@ -256,28 +238,14 @@ impl Flawed {
             }
             Flaw::NeverExpires => {
                 let ttl = Duration::from_secs(86_400);
-                return Ok(
-                    match self.memory.acquire(Claim { ttl, ..claim }, attempt).await? {
-                        Acquired::Granted { .. } => granted(claim.ttl),
-                        Acquired::Busy {
-                            lock,
-                            owner,
-                            place,
-                            in_doubt,
-                            ..
-                        } => {
-                            let remaining = claim.ttl;
-                            Acquired::Busy {
-                                lock,
-                                owner,
-                                remaining,
-                                place,
-                                in_doubt,
-                            }
-                        }
-                        other => other,
-                    },
-                );
+                let longer = Claim { ttl, ..claim };
+                let mut answer = self.memory.acquire(longer, attempt).await?;
+                match &mut answer {
+                    Acquired::Granted { .. } => answer = granted(claim.ttl),
+                    Acquired::Busy { remaining, .. } => *remaining = claim.ttl,
+                    _ => {}
+                }
+                return Ok(answer);
             }
             Flaw::KeepsThePlace if attempt.again => attempt.wait = Duration::from_secs(60),
             _ => {}

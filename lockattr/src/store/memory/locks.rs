@@ -1,7 +1,6 @@
 //! The locks themselves, in the hands of one caller at a time: what stands under which name, who waits
 //! for it, and who is to be woken.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::iter;
 use std::mem;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::super::{
     Acquired, Attempt, Claim, Found, Held, Leave, Release, Renewal, Token, WakeUp, relied_on_until,
 };
+use super::slots::Slots;
 use crate::runtime::clock::Clock;
 use crate::runtime::waker;
 
@@ -68,59 +68,6 @@ pub(crate) enum Refusal {
     Held(Duration),
     /// Its work is done, since then.
     Done(SystemTime),
-}
-
-/// The names that a claim is about.
-pub(super) enum Slots<'a> {
-    /// All of these locks are wanted.
-    Locks(Cow<'a, [String]>),
-    /// One of these slots of a lock.
-    OfOne(Vec<String>),
-}
-
-impl<'a> Slots<'a> {
-    pub(super) fn all(locks: &'a [String], permits: u32) -> Self {
-        match locks {
-            [lock] if permits > 1 => {
-                let slots = 0..usize::try_from(permits).unwrap_or(usize::MAX);
-                Self::OfOne(slots.map(|slot| name(lock, slot).into_owned()).collect())
-            }
-            locks => Self::Locks(locks.into()),
-        }
-    }
-
-    /// What is held of a claim.
-    fn held(lease: Held<'a>) -> Self {
-        match lease.claim.locks {
-            [lock] if lease.slot > 0 => {
-                Self::Locks(vec![name(lock, lease.slot).into_owned()].into())
-            }
-            locks => Self::Locks(locks.into()),
-        }
-    }
-
-    fn names(&self) -> &[String] {
-        match self {
-            Self::Locks(names) => names,
-            Self::OfOne(names) => names,
-        }
-    }
-
-    fn into_owned(self) -> Slots<'static> {
-        match self {
-            Self::Locks(names) => Slots::Locks(names.into_owned().into()),
-            Self::OfOne(names) => Slots::OfOne(names),
-        }
-    }
-}
-
-/// The name of a lock's slot. Lock keys have no braces, so none of them is the name of a slot.
-pub(super) fn name(lock: &str, slot: usize) -> Cow<'_, str> {
-    if slot == 0 {
-        lock.into()
-    } else {
-        format!("{{{lock}}}{slot}").into()
-    }
 }
 
 impl Entry {
