@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::acquisition::{
-    Acquisition, Event, KeepersRelease, LeaseOptions, LockKeys, Return, State,
-};
+use crate::acquisition::{Acquisition, LeaseOptions, LockKeys, Return, State};
 use crate::error::{Error, LossCause};
 use crate::keeper::{Keeper, ScheduleKey};
 use crate::limits;
 use crate::runtime::clock::Clock;
 use crate::runtime::turns::{MyTurn, Turns};
-use crate::store::{Found, Release, Token};
+use crate::store::Token;
 
 /// A key that is held, until every handle of it is released or dropped.
 ///
@@ -223,7 +221,7 @@ impl Lease {
         match keeper.ask_store(drawing).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
-                let cause = loss(found);
+                let cause = found.loss();
                 lease.lose(cause);
                 Err(lease.lost(lease.loss().unwrap_or(cause)))
             }
@@ -304,7 +302,11 @@ impl Lease {
         if self.acquisition().is_shared() {
             return Ok(());
         }
-        self.grant.release().await
+        let grant = &self.grant;
+        grant
+            .keeper
+            .release_confirmed(grant.key, &grant.acquisition)
+            .await
     }
 
     fn acquisition(&self) -> &Acquisition {
@@ -510,63 +512,6 @@ impl Lease {
             grant: self.grant,
             level: Some(Arc::new(level)),
         }
-    }
-}
-
-impl Grant {
-    async fn release(&self) -> Result<(), Error> {
-        let lease = &self.acquisition;
-        lease.give_back();
-        // Counted as on its way back before it leaves the schedule: shutting down waits for both.
-        let _on_its_way = self.keeper.releases();
-        if self.keeper.hand_over(lease) {
-            self.keeper.forget(self.key);
-            let _ = lease.happens(Event::HandOn);
-            self.keeper.counters.released.up();
-            return Ok(());
-        }
-        let _ = lease.happens(Event::Release);
-        let (owner, left_behind) = (lease.owner(), lease.leaves());
-        let claim = lease.claim(&owner, lease.ttl());
-        let release = Release::held(lease.slot(), &left_behind);
-        let releasing = self.keeper.store.release(claim, release);
-        let released = self.keeper.ask_store(releasing).await;
-        // Not before: what is on its way for too long the keeper gives back as well.
-        self.keeper.forget(self.key);
-        self.keeper.left(lease);
-        match released {
-            Ok(found) => {
-                let _ = lease.happens(Event::Answer);
-                self.keeper.release_unanswered(lease);
-                if found == Found::Ours || was_released_by_keeper(lease) {
-                    self.keeper.counters.released.up();
-                    return Ok(());
-                }
-                self.keeper.counters.lost.up();
-                Err(lease.lost(loss(found)))
-            }
-            Err(error) => {
-                let in_doubt = error.is_in_doubt();
-                self.keeper.tell_release_failed(lease, &error);
-                let _ = lease.happens(Event::Fail { in_doubt });
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Whether the keeper has been faster in giving the key back.
-fn was_released_by_keeper(lease: &Acquisition) -> bool {
-    matches!(
-        lease.keepers_release(),
-        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
-    )
-}
-
-fn loss(found: Found) -> LossCause {
-    match found {
-        Found::Another => LossCause::Taken,
-        Found::Ours | Found::Nothing => LossCause::Deleted,
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::error::StoreError;
+use crate::error::{LossCause, StoreError};
 
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
@@ -412,6 +412,16 @@ pub enum Found {
     Nothing,
     /// Another owner, or something that is not a lock. It was left as it was.
     Another,
+}
+
+impl Found {
+    /// How a lease was lost of which this was found.
+    pub(crate) fn loss(self) -> LossCause {
+        match self {
+            Self::Another => LossCause::Taken,
+            Self::Ours | Self::Nothing => LossCause::Deleted,
+        }
+    }
 }
 
 /// The answer to a token's draw.
