@@ -5,43 +5,28 @@ use syn::Error;
 
 use crate::names::{list, nearest};
 
-/// Every argument there is, in the order of the documentation.
-pub(crate) const NAMES: [&str; 15] = [
-    "key",
-    "ttl",
-    "wait",
-    "on_busy",
-    "on_unavailable",
-    "on_lost",
-    "renew",
-    "min_hold",
-    "max_hold",
-    "once",
-    "on_done",
-    "permits",
-    "bind",
-    "client",
-    "crate",
+/// Every argument there is, with a value that it may have, in the order of the documentation.
+const ARGUMENTS: [(&str, &str); 15] = [
+    ("key", "\"sync:<user_id>\""),
+    ("ttl", "\"30s\""),
+    ("wait", "\"5s\""),
+    ("on_busy", "skip"),
+    ("on_unavailable", "error"),
+    ("on_lost", "cancel"),
+    ("renew", "true"),
+    ("min_hold", "\"1s\""),
+    ("max_hold", "\"10m\""),
+    ("once", "\"24h\""),
+    ("on_done", "skip"),
+    ("permits", "3"),
+    ("bind", "lease"),
+    ("client", "self.locks"),
+    ("crate", "::lockattr"),
 ];
 
-/// A value of each argument, in the same order.
-const VALUES: [&str; 15] = [
-    "\"sync:<user_id>\"",
-    "\"30s\"",
-    "\"5s\"",
-    "skip",
-    "error",
-    "cancel",
-    "true",
-    "\"1s\"",
-    "\"10m\"",
-    "\"24h\"",
-    "skip",
-    "3",
-    "lease",
-    "self.locks",
-    "::lockattr",
-];
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    ARGUMENTS.into_iter().map(|(name, _)| name)
+}
 
 /// What people call arguments by their meaning, where spelling does not lead to them.
 pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
@@ -146,12 +131,8 @@ pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
 /// Input:  `ttl`
 /// Output: `ttl = "30s"`
 pub(crate) fn example(name: &str) -> String {
-    let known = NAMES.iter().zip(VALUES);
-    let value = known
-        .filter(|(known, _)| **known == name)
-        .map(|(_, value)| value)
-        .next()
-        .unwrap_or("…");
+    let known = ARGUMENTS.iter().find(|(known, _)| *known == name);
+    let value = known.map_or("…", |(_, value)| value);
     format!("{name} = {value}")
 }
 
@@ -167,13 +148,11 @@ pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
 
 /// The argument that an unknown name is a slip of.
 pub(crate) fn meant(written: &str) -> Option<&'static str> {
-    nearest(written, NAMES).or_else(|| {
+    nearest(written, names()).or_else(|| {
         let (_, advice) = MEANINGS
             .iter()
             .find(|(words, _)| words.contains(&written))?;
-        NAMES
-            .into_iter()
-            .find(|name| advice.contains(&format!("mean `{name}`")))
+        names().find(|name| advice.contains(&format!("mean `{name}`")))
     })
 }
 
@@ -187,7 +166,7 @@ pub(crate) fn unknown(name: &Ident) -> Error {
         (None, Some(name)) => format!(": did you mean `{name}`?"),
         (None, None) => String::new(),
     };
-    let names = list(NAMES);
+    let names = list(names());
     Error::new_spanned(
         name,
         format!("there is no argument `{written}`{advice}\nthe arguments are {names}"),

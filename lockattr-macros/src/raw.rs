@@ -8,7 +8,7 @@ use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::faults::Faults;
-use crate::known::{NAMES, argument_with, example, meant};
+use crate::known::{argument_with, example, meant, names};
 
 /// `ttl = "30s"`
 pub(crate) struct Argument {
@@ -89,7 +89,7 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
 /// What is told of a word alone that is no argument.
 fn bare(name: &Ident) -> Option<Error> {
     let word = name.to_string();
-    let message = if NAMES.contains(&&*word) {
+    let message = if names().any(|name| name == word) {
         return None;
     } else if let Some(argument) = argument_with(&word) {
         format!("`{word}` is a value: write `{argument} = {word}`")

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::key::KeyError;
+use crate::listed::listed;
 
 /// Why a lock was not taken, not kept, or not asked for.
 ///
@@ -78,20 +79,22 @@ pub enum Error {
     AlreadyInstalled,
 }
 
-/// How a lease ended before its holder gave it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LossCause {
-    /// Its time was over: it could not be renewed in time, or was not to be renewed.
-    Expired,
-    /// The key was gone from the store: deleted by hand, evicted, flushed, or lost in a restart.
-    Deleted,
-    /// The key stood under another owner, or under something that is not a lock.
-    Taken,
-    /// [`Client::shutdown`](crate::Client::shutdown) took it back.
-    Shutdown,
-    /// It was held for its `max_hold`.
-    HeldTooLong,
+listed! {
+    /// How a lease ended before its holder gave it back.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[non_exhaustive]
+    pub enum LossCause {
+        /// Its time was over: it could not be renewed in time, or was not to be renewed.
+        Expired,
+        /// The key was gone from the store: deleted by hand, evicted, flushed, or lost in a restart.
+        Deleted,
+        /// The key stood under another owner, or under something that is not a lock.
+        Taken,
+        /// [`Client::shutdown`](crate::Client::shutdown) took it back.
+        Shutdown,
+        /// It was held for its `max_hold`.
+        HeldTooLong,
+    }
 }
 
 /// Why a store could not be asked, in one line. Cheap to clone.

@@ -2,7 +2,8 @@
 //!
 //! It lives on the background thread and asks over a connection of its own, so that neither a body
 //! that blocks its runtime nor a busy connection holds up a renewal. It is the one way out: whoever
-//! ends an acquisition, the call, the lease, a drop or a shutdown, calls [`Keeper::give_back`].
+//! ends an acquisition, a call, a drop or a shutdown, calls [`Keeper::give_back`]; and a holder that
+//! waits for the answer [`Keeper::release_confirmed`].
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -21,6 +22,7 @@ use crate::runtime::clock::Clock;
 use crate::stats::Counters;
 use crate::store::Store;
 
+mod confirmed;
 mod in_flight;
 mod pending;
 mod renewals;
@@ -220,7 +222,7 @@ impl Keeper {
 
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
-    pub(crate) fn hand_over(&self, lease: &Arc<Acquisition>) -> bool {
+    fn hand_over(&self, lease: &Arc<Acquisition>) -> bool {
         self.queues.have_met(lease.queue)
             && lease.can_be_handed_over()
             && self.queues.hand_over(lease)

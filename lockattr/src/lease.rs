@@ -15,7 +15,7 @@ use crate::store::Token;
 mod handle;
 mod joined;
 
-use handle::{Handle, RunningBody, loss};
+use handle::{Handle, RunningBody};
 use joined::JoinedCall;
 pub(crate) use joined::Joint;
 
@@ -157,7 +157,7 @@ impl Lease {
         match keeper.ask_store(drawing).await {
             Ok(Token::Drawn(token)) => Ok(token),
             Ok(Token::NotHeld(found)) => {
-                let cause = loss(found);
+                let cause = found.loss();
                 lease.lose(cause);
                 Err(lease.lost(lease.loss().unwrap_or(cause)))
             }
@@ -238,7 +238,11 @@ impl Lease {
         if self.acquisition().is_shared() {
             return Ok(());
         }
-        self.handle.release().await
+        let handle = &self.handle;
+        handle
+            .keeper
+            .release_confirmed(handle.key, &handle.acquisition)
+            .await
     }
 
     fn acquisition(&self) -> &Acquisition {

@@ -62,6 +62,7 @@ mod keeper;
 mod key;
 mod lease;
 mod limits;
+mod listed;
 mod owner;
 mod queue;
 mod runtime;

@@ -39,7 +39,7 @@ pub(crate) struct WaitQueues {
     clock: Clock,
     process: u32,
     hears_within: Duration,
-    /// Queues whose keys other processes were lately found to lease.
+    /// Queues whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
     hasher: RandomState,
     closed: AtomicBool,
@@ -247,7 +247,7 @@ impl WaitQueues {
         Front::new(self, id, permits, number)
     }
 
-    /// Whether another process was lately found to lease the key, so that to ask for it as if it were
+    /// Whether another process was lately found to hold the key, so that to ask for it as if it were
     /// free would be in vain.
     pub(crate) fn is_contended(&self, id: QueueId) -> bool {
         let (place, mark) = self.mark(id);
@@ -401,7 +401,7 @@ impl WaitQueues {
     }
 
     /// Whether this is a copy in a process that was forked off, with locks that a thread of the parent
-    /// may lease for ever.
+    /// may hold for ever.
     fn is_copy(&self) -> bool {
         self.process != std::process::id()
     }
@@ -437,7 +437,7 @@ impl WaitQueues {
     }
 
     /// Nothing may be woken or dropped while this is held: a waker may poll inline, and what is dropped
-    /// may lease the last handle of a task that comes back here.
+    /// may hold the last handle of a task that comes back here.
     fn table(&self) -> MutexGuard<'_, Table> {
         // A panic while it was held is a fault of this file; it is still usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)

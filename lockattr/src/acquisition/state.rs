@@ -33,6 +33,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::error::LossCause;
+use crate::listed::listed;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -55,22 +56,24 @@ pub(crate) enum EndedBy {
     Lost(LossCause),
 }
 
-/// How far giving back the keys has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Return {
-    /// Nobody has asked the store to take them.
-    NotYet,
-    /// Another caller of this process goes on with them.
-    HandedOn,
-    /// They were handed on, and not taken.
-    Unclaimed,
-    /// The store is being asked.
-    Asked,
-    /// It could not be asked, and that was told.
-    Failed,
-    /// The same, and it may have been done.
-    InDoubt,
-    Done,
+listed! {
+    /// How far giving back the keys has come.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Return {
+        /// Nobody has asked the store to take them.
+        NotYet,
+        /// Another caller of this process goes on with them.
+        HandedOn,
+        /// They were handed on, and not taken.
+        Unclaimed,
+        /// The store is being asked.
+        Asked,
+        /// It could not be asked, and that was told.
+        Failed,
+        /// The same, and it may have been done.
+        InDoubt,
+        Done,
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,16 +119,12 @@ impl State {
     }
 
     fn code(self) -> u8 {
-        let before_the_end = [Self::Idle, Self::Asking, Self::Queued, Self::Held];
-        let place =
-            |found: Option<usize>| u8::try_from(found.unwrap_or_default()).unwrap_or_default();
         match self {
-            Self::Over(ending, returned) => {
-                let ending = place(ENDINGS.iter().position(|known| *known == ending));
-                let returned = place(RETURNS.iter().position(|known| *known == returned));
-                OVER + ending * RETURNED + returned
-            }
-            state => place(before_the_end.iter().position(|known| *known == state)),
+            Self::Idle => 0,
+            Self::Asking => 1,
+            Self::Queued => 2,
+            Self::Held => 3,
+            Self::Over(ending, returned) => OVER + ending.code() * RETURNS + returned as u8,
         }
     }
 
@@ -136,8 +135,8 @@ impl State {
             2 => Self::Queued,
             3 => Self::Held,
             code => {
-                let (ending, returned) = ((code - OVER) / RETURNED, (code - OVER) % RETURNED);
-                Self::Over(ENDINGS[usize::from(ending)], RETURNS[usize::from(returned)])
+                let (ending, returned) = ((code - OVER) / RETURNS, (code - OVER) % RETURNS);
+                Self::Over(EndedBy::of(ending), Return::ALL[usize::from(returned)])
             }
         }
     }
@@ -146,25 +145,29 @@ impl State {
 /// The code of the first state that is over.
 const OVER: u8 = 4;
 
-const ENDINGS: [EndedBy; 6] = [
-    EndedBy::GivenBack,
-    EndedBy::Lost(LossCause::Expired),
-    EndedBy::Lost(LossCause::Deleted),
-    EndedBy::Lost(LossCause::Taken),
-    EndedBy::Lost(LossCause::Shutdown),
-    EndedBy::Lost(LossCause::HeldTooLong),
-];
+#[expect(clippy::cast_possible_truncation, reason = "checked below")]
+const RETURNS: u8 = Return::ALL.len() as u8;
 
-const RETURNED: u8 = 7;
-const RETURNS: [Return; RETURNED as usize] = [
-    Return::NotYet,
-    Return::HandedOn,
-    Return::Unclaimed,
-    Return::Asked,
-    Return::Failed,
-    Return::InDoubt,
-    Return::Done,
-];
+const _: () = assert!(
+    OVER as usize + (1 + LossCause::ALL.len()) * Return::ALL.len() <= u8::MAX as usize,
+    "every state has a code of a byte"
+);
+
+impl EndedBy {
+    fn code(self) -> u8 {
+        match self {
+            Self::GivenBack => 0,
+            Self::Lost(cause) => 1 + cause as u8,
+        }
+    }
+
+    fn of(code: u8) -> Self {
+        match code.checked_sub(1) {
+            None => Self::GivenBack,
+            Some(cause) => Self::Lost(LossCause::ALL[usize::from(cause)]),
+        }
+    }
+}
 
 /// A state that several threads change.
 #[derive(Debug)]
@@ -203,15 +206,23 @@ impl SharedState {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     const TAKEN: EndedBy = EndedBy::Lost(LossCause::Taken);
 
+    fn endings() -> impl Iterator<Item = EndedBy> {
+        let lost = LossCause::ALL.iter().copied().map(EndedBy::Lost);
+        iter::once(EndedBy::GivenBack).chain(lost)
+    }
+
     fn all() -> Vec<State> {
         let before_the_end = [State::Idle, State::Asking, State::Queued, State::Held];
-        let over = ENDINGS
-            .into_iter()
-            .flat_map(|ending| RETURNS.map(|returned| State::Over(ending, returned)));
+        let over = endings().flat_map(|ending| {
+            let returns = Return::ALL.iter().copied();
+            returns.map(move |returned| State::Over(ending, returned))
+        });
         before_the_end.into_iter().chain(over).collect()
     }
 
@@ -269,7 +280,7 @@ mod tests {
             ),
             (over(NotYet), Event::HandOn, over(HandedOn)),
         ];
-        for ending in ENDINGS {
+        for ending in endings() {
             let over = |returned| State::Over(ending, returned);
             arrows.push((over(HandedOn), Event::NotTaken, over(Unclaimed)));
             for from in [NotYet, Unclaimed, Asked, Failed, InDoubt] {

@@ -78,7 +78,7 @@ impl Keeper {
 
     /// What the requests of a lease that was given back may yet leave beside what it held: one of them
     /// was never answered.
-    pub(crate) fn release_unanswered(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
+    pub(super) fn release_unanswered(self: &Arc<Self>, acquisition: &Arc<Acquisition>) {
         if acquisition.is_unanswered() {
             self.release(Arc::clone(acquisition), false);
         }
@@ -125,11 +125,6 @@ impl Keeper {
             on_behalf::poll_within(self.background.runtime(), poll)
         };
         polled.unwrap_or(Poll::Pending)
-    }
-
-    /// Keys begin to go back; they have arrived, or were given up, when the answer is dropped.
-    pub(crate) fn releases(&self) -> OnItsWay<&Self> {
-        OnItsWay::new(self, Kind::Releasing)
     }
 
     async fn release_request(&self, acquisition: &Acquisition) {
@@ -287,7 +282,7 @@ impl Keeper {
     }
 
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
-    pub(crate) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
+    pub(super) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
         self.counters.release_failed.up();
         let (key, error) = (lease.keys.label().to_owned(), error.clone());
         self.background.tell(move || {

@@ -1,77 +1,18 @@
-//! What every handle of one lease has in common: the acquisition, and its way back to the store.
+//! What every handle of one lease has in common: the acquisition, and who keeps it.
 //!
 //! The last handle gives the keys back, and a body that runs under one keeps a shutdown waiting. How the
 //! keys get back once the holder is gone is the keeper's affair.
 
 use std::sync::Arc;
 
-use crate::acquisition::{Acquisition, Event, KeepersRelease, Return, State};
-use crate::error::{Error, LossCause};
+use crate::acquisition::{Acquisition, Return, State};
 use crate::keeper::{Keeper, ScheduleKey};
-use crate::store::{Found, Release};
 
 /// What every handle of one grant has; the last of them gives the key back when it is gone.
 pub(super) struct Handle {
     pub(super) acquisition: Arc<Acquisition>,
     pub(super) keeper: Arc<Keeper>,
     pub(super) key: ScheduleKey,
-}
-
-impl Handle {
-    pub(super) async fn release(&self) -> Result<(), Error> {
-        let lease = &self.acquisition;
-        lease.give_back();
-        // Counted as on its way back before it leaves the schedule: shutting down waits for both.
-        let _on_its_way = self.keeper.releases();
-        if self.keeper.hand_over(lease) {
-            self.keeper.forget(self.key);
-            let _ = lease.happens(Event::HandOn);
-            self.keeper.counters.released.up();
-            return Ok(());
-        }
-        let _ = lease.happens(Event::Release);
-        let (owner, left_behind) = (lease.owner(), lease.leaves());
-        let claim = lease.claim(&owner, lease.ttl());
-        let release = Release::held(lease.slot(), &left_behind);
-        let releasing = self.keeper.store.release(claim, release);
-        let released = self.keeper.ask_store(releasing).await;
-        // Not before: what is on its way for too long the keeper gives back as well.
-        self.keeper.forget(self.key);
-        self.keeper.left(lease);
-        match released {
-            Ok(found) => {
-                let _ = lease.happens(Event::Answer);
-                self.keeper.release_unanswered(lease);
-                if found == Found::Ours || was_released_by_keeper(lease) {
-                    self.keeper.counters.released.up();
-                    return Ok(());
-                }
-                self.keeper.counters.lost.up();
-                Err(lease.lost(loss(found)))
-            }
-            Err(error) => {
-                let in_doubt = error.is_in_doubt();
-                self.keeper.tell_release_failed(lease, &error);
-                let _ = lease.happens(Event::Fail { in_doubt });
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Whether the keeper has been faster in giving the key back.
-fn was_released_by_keeper(lease: &Acquisition) -> bool {
-    matches!(
-        lease.keepers_release(),
-        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
-    )
-}
-
-pub(super) fn loss(found: Found) -> LossCause {
-    match found {
-        Found::Another => LossCause::Taken,
-        Found::Ours | Found::Nothing => LossCause::Deleted,
-    }
 }
 
 impl Clone for Handle {

@@ -75,7 +75,7 @@ impl Front {
             }
             let waiters = table.waiters(self.id, self.permits);
             waiters.end_asking(number);
-            let ended = waiters.lease(Arc::clone(lease));
+            let ended = waiters.hold(Arc::clone(lease));
             if granted != Granted::Handed {
                 waiters.granted_by_store(granted == Granted::AmongOthers);
             }

@@ -209,8 +209,8 @@ impl Waiters {
         self.take_impatient()
     }
 
-    /// A lease runs from now on; the answer are those that do not any more.
-    pub(super) fn lease(&mut self, lease: Arc<Acquisition>) -> Vec<Arc<Acquisition>> {
+    /// A lease runs from now on. The answer is those that do not any more.
+    pub(super) fn hold(&mut self, lease: Arc<Acquisition>) -> Vec<Arc<Acquisition>> {
         let (running, ended) = mem::take(&mut self.held)
             .into_iter()
             .partition(|held| !held.has_ended());

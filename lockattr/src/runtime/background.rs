@@ -34,7 +34,7 @@ struct Running {
 
 thread_local! {
     /// Whether this is the thread of some background.
-    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How long a client that ends waits for a subscriber that is slow.
@@ -53,7 +53,7 @@ impl Background {
         thread::Builder::new()
             .name("lockattr".to_owned())
             .spawn(move || {
-                IS_ENGINE.set(true);
+                IS_BACKGROUND.set(true);
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
                     Err(error) => {
@@ -91,9 +91,9 @@ impl Background {
     }
 
     /// Emits an event. The subscriber, which may block, is called on this thread where it is the
-    /// application's, and on a thread of its own where it is an background's.
+    /// application's, and on a thread of its own where it is a background's.
     pub(crate) fn tell(&self, event: impl FnOnce() + Send + 'static) {
-        if IS_ENGINE.get() {
+        if IS_BACKGROUND.get() {
             self.0.events.send(event);
         } else {
             event();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::error::StoreError;
+use crate::error::{LossCause, StoreError};
 
 /// The answer to an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,6 +168,16 @@ pub enum Found {
     Nothing,
     /// Another owner, or something that is not a lock. It was left as it was.
     Another,
+}
+
+impl Found {
+    /// How a lease was lost of which this was found.
+    pub(crate) fn loss(self) -> LossCause {
+        match self {
+            Self::Another => LossCause::Taken,
+            Self::Ours | Self::Nothing => LossCause::Deleted,
+        }
+    }
 }
 
 /// The answer to a token's draw.

@@ -66,7 +66,7 @@ impl Redis {
                     Ok(_) if in_doubt && release.slot.is_some() => Ok(Found::Ours),
                     // The first request may still be on its way, so this is not the last word.
                     Ok(_) if fault.silent => Err(fault),
-                    again => again,
+                    again => again.map_err(|fault| fault.after(in_doubt)),
                 }
             }
             answer => answer,

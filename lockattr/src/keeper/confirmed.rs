@@ -1,0 +1,65 @@
+//! A release that the holder waits for, in the time of its own runtime.
+
+use std::sync::Arc;
+
+use super::Keeper;
+use super::in_flight::{Kind, OnItsWay};
+use super::schedule::ScheduleKey;
+use crate::acquisition::{Acquisition, Event, KeepersRelease};
+use crate::error::Error;
+use crate::store::{Found, Release};
+
+impl Keeper {
+    /// Gives a lease back, or lets the next caller of this process go on with it, and waits until the
+    /// store has confirmed that; the error says that it was lost. A store that could not be asked is
+    /// none: whoever drops the lease then has it asked [again](Keeper::give_back).
+    pub(crate) async fn release_confirmed(
+        self: &Arc<Self>,
+        key: ScheduleKey,
+        lease: &Arc<Acquisition>,
+    ) -> Result<(), Error> {
+        lease.give_back();
+        // Counted as on its way back before it leaves the schedule: shutting down waits for both.
+        let _on_its_way = OnItsWay::new(&**self, Kind::Releasing);
+        if self.hand_over(lease) {
+            self.forget(key);
+            let _ = lease.happens(Event::HandOn);
+            self.counters.released.up();
+            return Ok(());
+        }
+        let _ = lease.happens(Event::Release);
+        let (owner, left_behind) = (lease.owner(), lease.leaves());
+        let claim = lease.claim(&owner, lease.ttl());
+        let release = Release::held(lease.slot(), &left_behind);
+        let released = self.ask_store(self.store.release(claim, release)).await;
+        // Not before: what is on its way for too long is given back by `release_as_well`.
+        self.forget(key);
+        self.left(lease);
+        match released {
+            Ok(found) => {
+                let _ = lease.happens(Event::Answer);
+                self.release_unanswered(lease);
+                if found == Found::Ours || was_released_meanwhile(lease) {
+                    self.counters.released.up();
+                    return Ok(());
+                }
+                self.counters.lost.up();
+                Err(lease.lost(found.loss()))
+            }
+            Err(error) => {
+                let in_doubt = error.is_in_doubt();
+                self.tell_release_failed(lease, &error);
+                let _ = lease.happens(Event::Fail { in_doubt });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether the keeper's own release was faster than this one.
+fn was_released_meanwhile(lease: &Acquisition) -> bool {
+    matches!(
+        lease.keepers_release(),
+        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
+    )
+}
