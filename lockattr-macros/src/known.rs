@@ -1,11 +1,11 @@
-//! The arguments there are, and the ones that people look for.
+//! The names of arguments, and the names that people try instead.
 
 use proc_macro2::Ident;
 use syn::Error;
 
-use crate::names::{list, nearest};
+use crate::suggest::{list, nearest};
 
-/// Every argument there is, in the order of the documentation.
+/// Every argument, in the order of the documentation.
 pub(crate) const NAMES: [&str; 15] = [
     "key",
     "ttl",
@@ -24,7 +24,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "crate",
 ];
 
-/// A value of each argument, in the same order.
+/// An example value of each argument, in the same order.
 const VALUES: [&str; 15] = [
     "\"sync:<user_id>\"",
     "\"30s\"",
@@ -43,7 +43,7 @@ const VALUES: [&str; 15] = [
     "::lockattr",
 ];
 
-/// What people call arguments by their meaning, where spelling does not lead to them.
+/// Synonyms of arguments, whose spelling is not near the name itself.
 pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
     (
         &["timeout", "time_out", "deadline"],
@@ -165,7 +165,7 @@ pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
     }
 }
 
-/// The argument that an unknown name is a slip of.
+/// The argument that an unknown name most likely means.
 pub(crate) fn meant(written: &str) -> Option<&'static str> {
     nearest(written, NAMES).or_else(|| {
         let (_, advice) = MEANINGS
