@@ -1,4 +1,4 @@
-//! Any tokens are arguments with a key, or have faults, and the faults are one program's text.
+//! Any tokens are arguments with a key, or have errors, and the errors are valid Rust.
 
 #![no_main]
 
@@ -9,33 +9,36 @@ use proc_macro2::{Span, TokenStream};
 mod args;
 #[path = "../../lockattr-macros/src/duration.rs"]
 mod duration;
-#[path = "../../lockattr-macros/src/faults.rs"]
-mod faults;
+#[path = "../../lockattr-macros/src/errors.rs"]
+mod errors;
 #[path = "../../lockattr-macros/src/known.rs"]
 mod known;
-#[path = "../../lockattr-macros/src/names.rs"]
-mod names;
 #[path = "../../lockattr-macros/src/raw.rs"]
 mod raw;
+#[path = "../../lockattr-macros/src/relations.rs"]
+mod relations;
+#[path = "../../lockattr-macros/src/suggest.rs"]
+mod suggest;
 #[path = "../../lockattr-macros/src/values.rs"]
 mod values;
 
 use args::Args;
-use faults::Faults;
+use errors::CollectedErrors;
 
-/// Expressions are read by recursion, here and in the compiler: longer nests of them are no news.
+/// The parser of expressions is recursive, here and in the compiler. Deeper nesting overflows its
+/// stack, which is known.
 const LONGEST: usize = 512;
 
 fuzz_target!(|text: &str| {
     if text.len() > LONGEST {
         return;
     }
-    // What is no tokens ends in the compiler, before the attribute is asked.
+    // The compiler refuses what is no tokens, before it calls the attribute.
     let Ok(tokens) = text.parse::<TokenStream>() else {
         return;
     };
-    let mut faults = Faults::default();
-    let args = Args::new(tokens, Span::call_site(), &mut faults);
-    assert!(!args.keys.is_empty() || !faults.is_empty(), "{text}");
-    syn::parse2::<syn::File>(faults.tokens()).expect("calls of compile_error!");
+    let mut errors = CollectedErrors::default();
+    let args = Args::new(tokens, Span::call_site(), &mut errors);
+    assert!(!args.keys.is_empty() || !errors.is_empty(), "{text}");
+    syn::parse2::<syn::File>(errors.tokens()).expect("calls of compile_error!");
 });

@@ -6,7 +6,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use lockattr::__private::KeyWriter;
 
-/// Literals, as a program's templates have them; the first characters are what matters.
+/// The literal text between two placeholders. Its first character decides what is encoded.
 const SEPARATORS: [&str; 14] = [
     ":", "-", "/", "::", ":%", "-%3A", " ", "a", "A", "3", "→", "é:", "<", "\u{301}",
 ];
@@ -24,9 +24,9 @@ fuzz_target!(|input: Input| {
     let (c, d) = &input.other;
     differ(separator, (a, b), (c, d));
     // The same text, divided at one separator and at the next.
-    let head = format!("{a}{separator}{b}");
-    let tail = format!("{b}{separator}{c}");
-    differ(separator, (&head, c), (a, &tail));
+    let joined_start = format!("{a}{separator}{b}");
+    let joined_end = format!("{b}{separator}{c}");
+    differ(separator, (&joined_start, c), (a, &joined_end));
     // Values, and others that look like what those are encoded to.
     if let Some(encoded) = render(separator, (a, b)) {
         let parts = encoded.split_once(separator).expect("the template's text");
@@ -43,7 +43,7 @@ fn differ(separator: &'static str, one: (&str, &str), other: (&str, &str)) {
     }
 }
 
-/// What an expansion of `key = "<a>…<b>"` does; nothing where no key can be made.
+/// The key that an expansion of `key = "<a>…<b>"` makes, or `None` where it makes none.
 fn render(separator: &'static str, values: (&str, &str)) -> Option<String> {
     let key = KeyWriter::new(0)
         .value("a", separator.chars().next(), values.0)

@@ -1,4 +1,4 @@
-//! One use of the attribute: everything that can be wrong is told, then it is expanded.
+//! One use of the attribute: every error is collected, and without errors it is expanded.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
@@ -6,9 +6,9 @@ use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Meta};
 
 use crate::args::Args;
+use crate::errors::CollectedErrors;
 use crate::expand;
-use crate::faults::Faults;
-use crate::function::{Function, Names, plain};
+use crate::function::{Function, Scope, plain};
 use crate::item::Item;
 use crate::key::Key;
 use crate::lock::{self, Lock};
@@ -16,38 +16,39 @@ use crate::lock::{self, Lock};
 /// Input:  `key = "sync:<id>"`, `async fn f(id: u8) { … }`
 /// Output: the function under its lock, or its errors and the function without one
 pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
-    let mut faults = Faults::default();
+    let mut errors = CollectedErrors::default();
     let mut item = match syn::parse2::<Item>(item.clone()) {
         Ok(parsed) => parsed,
         Err(error) => {
-            faults.push(error);
-            let errors = faults.tokens();
+            errors.push(error);
+            let errors = errors.tokens();
             return quote_spanned! {Span::call_site()=> #errors #item };
         }
     };
-    // The user's own place and not that of our expansion, which would be told beside it.
+    // With the hygiene of the function's tokens: for a span of the expansion the compiler adds a
+    // note about it.
     let attribute = item.sig.fn_token.span.located_at(Span::call_site());
     let mut uses = vec![(args, attribute)];
     uses.extend(take_further_uses(&mut item.attrs, own_name().as_deref()));
     let all: Vec<Args> = uses
         .into_iter()
-        .map(|(args, span)| Args::new(args, span, &mut faults))
+        .map(|(args, span)| Args::new(args, span, &mut errors))
         .collect();
-    let names = Names::of(&item.sig);
-    let unguarded = item.unguarded(&stand_ins(&all, &names));
-    let Some(function) = faults.keep(Function::new(item)) else {
-        let errors = faults.tokens();
+    let scope = Scope::of(&item.sig);
+    let unguarded = item.unguarded(&stand_ins(&all, &scope));
+    let Some(function) = errors.keep(Function::new(item)) else {
+        let errors = errors.tokens();
         return quote_spanned! {Span::call_site()=> #errors #unguarded };
     };
     let mut locks = Vec::new();
     for args in all {
-        faults.keep(free_name(&args, &names));
-        let keys = args.keys.iter().map(|key| Key::new(key, &names));
-        let keys: Vec<_> = keys.filter_map(|key| faults.keep(key)).collect();
+        errors.keep(free_name(&args, &scope));
+        let keys = args.keys.iter().map(|key| Key::new(key, &scope));
+        let keys: Vec<_> = keys.filter_map(|key| errors.keep(key)).collect();
         locks.push(Lock { args, keys });
     }
-    if !faults.is_empty() {
-        let errors = faults.tokens();
+    if !errors.is_empty() {
+        let errors = errors.tokens();
         return quote_spanned! {Span::call_site()=> #errors #unguarded };
     }
     expand::expand(function, &locks)
@@ -68,9 +69,10 @@ fn name_in(attribute: &str) -> Option<String> {
     Some(last.to_owned()).filter(|name| !name.is_empty())
 }
 
-/// The attributes of ours that stand below this one, by its own name or that of another. Expanded by
-/// the compiler they would wrap around this one's lock; here they go inside of it, in the order in
-/// which they are written.
+/// Takes away the further uses of this attribute below this one, also under a renamed import.
+///
+/// The compiler would expand them around the lock of this one. Expanded here they go inside of it,
+/// so that the locks nest in the order in which they are written.
 fn take_further_uses(
     attrs: &mut Vec<Attribute>,
     own_name: Option<&str>,
@@ -92,13 +94,14 @@ fn take_further_uses(
     taken
 }
 
-/// A body that uses its lease still has one to name where the attribute has errors.
-fn stand_ins(all: &[Args], names: &Names) -> TokenStream {
+/// Declares the leases that `bind` names, so that an attribute with errors does not cause further
+/// errors in a body that uses its lease.
+fn stand_ins(all: &[Args], scope: &Scope) -> TokenStream {
     let ours = Span::mixed_site();
     all.iter()
         .filter_map(|args| {
             let name = args.bind.as_ref()?;
-            if names.find(&plain(name)).is_some() {
+            if scope.find(&plain(name)).is_some() {
                 return None;
             }
             let krate = lock::krate(args, ours);
@@ -111,9 +114,9 @@ fn stand_ins(all: &[Args], names: &Names) -> TokenStream {
         .collect()
 }
 
-fn free_name(args: &Args, names: &Names) -> Result<(), Error> {
+fn free_name(args: &Args, scope: &Scope) -> Result<(), Error> {
     match &args.bind {
-        Some(bind) if names.find(&plain(bind)).is_some() => Err(Error::new_spanned(
+        Some(bind) if scope.find(&plain(bind)).is_some() => Err(Error::new_spanned(
             bind,
             format!(
                 "`{bind}` is an argument of the function: choose another name for the lease, or \

@@ -1,12 +1,12 @@
-//! Bodies, read no further than is needed to find the future in them.
+//! Function bodies as tokens, parsed no further than is needed to find the future in them.
 
 use proc_macro2::{Delimiter, Group, Ident, Spacing, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::parse::Parser as _;
 use syn::{Attribute, Error, Signature};
 
-/// Moves the inner attributes of a body, which would stand in the middle of the new one, to the
-/// function.
+/// Moves the inner attributes of a body to the function: they would be in the middle of the new
+/// body, where the compiler refuses them.
 ///
 /// Input:  `{ #![allow(dead_code)] … }`
 /// Output: `{ … }`, and `#[allow(dead_code)]` on the function
@@ -44,7 +44,7 @@ pub(crate) fn hoist(body: Group, attrs: &mut Vec<Attribute>) -> Group {
     hoisted
 }
 
-/// A body that ends in its future: the `async` block, and what stands around it.
+/// A body that ends in its future: the `async` block, and the code around it.
 #[derive(Clone)]
 pub(crate) struct Tail {
     /// The items that the body starts with.
@@ -61,8 +61,8 @@ pub(crate) struct Tail {
 /// Input:  `{ let this = self.clone(); Box::pin(async move { … }) }`
 /// Output: `Tail { before: let this = self.clone(); pin: Box::pin(…), block: { … } }`
 ///
-/// Nothing where the future may also be another one: a `return` before the end would give it to
-/// the caller without a lock, and so would one in a macro.
+/// `None` where the body may return another future: a `return` before the end would hand that one
+/// to the caller without a lock. A macro may contain such a `return`.
 pub(crate) fn tail(body: &Group) -> Option<Tail> {
     let tokens: Vec<TokenTree> = body.stream().into_iter().collect();
     let (tokens, after) = split_boxed(&tokens);
@@ -173,7 +173,7 @@ pub(crate) fn ends_in_return(body: &Group) -> bool {
             TokenTree::Punct(punct) => punct.as_char() == ';' || starts && punct.as_char() == '#',
             TokenTree::Group(group) => match group.delimiter() {
                 Delimiter::Brace => true,
-                // Of an attribute, or of an array that is no statement worth telling apart.
+                // An attribute, or an array, which need not be told apart here.
                 Delimiter::Bracket => starts,
                 _ => false,
             },
@@ -219,7 +219,7 @@ fn split_boxed(tokens: &[TokenTree]) -> (&[TokenTree], &[TokenTree]) {
     }
 }
 
-/// Where the path at the end starts.
+/// The index at which the path at the end starts.
 fn path_start(tokens: &[TokenTree]) -> usize {
     let in_path = |token: &&TokenTree| match token {
         TokenTree::Ident(_) => true,
@@ -253,7 +253,7 @@ fn ends_statement(tokens: &[TokenTree]) -> bool {
     }
 }
 
-/// Whether there is a `return`, or a macro, which may hide one.
+/// Whether there is a `return`, or a macro, which may contain one.
 fn may_return(tokens: &[TokenTree]) -> bool {
     let mut name = false;
     for token in tokens {
@@ -277,7 +277,7 @@ fn may_return(tokens: &[TokenTree]) -> bool {
     false
 }
 
-/// The advice for a function that gives nothing to await.
+/// The error for a function that is not `async` and returns no future.
 pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> Error {
     let test = has(attrs, "test");
     let advice = if is_main(sig) {
@@ -309,7 +309,7 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
     Error::new_spanned(sig.fn_token.to_token_stream(), advice)
 }
 
-/// What is told of a `main` that another attribute has made, or will make, an ordinary one.
+/// The message for a `main` that another attribute makes an ordinary function.
 pub(crate) const MAIN: &str = "`main` is where the client is installed, and cannot wait for a lock \
                                before that: put the attribute on an `async fn` that `main` calls";
 

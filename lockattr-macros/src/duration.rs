@@ -1,8 +1,8 @@
-//! Durations in quotes: `humantime` spelling, whole milliseconds, within the bounds of their argument.
+//! Durations in quotes: `humantime` syntax, whole milliseconds, within the bounds of the argument.
 
 use std::time::Duration;
 
-use crate::names::nearest;
+use crate::suggest::nearest;
 
 /// What an argument accepts, in milliseconds.
 #[derive(Clone, Copy)]
@@ -28,17 +28,17 @@ pub(crate) const WAIT: Bounds = Bounds {
 };
 
 /// `min_hold`, `max_hold`, `once` and the grace of `on_lost = cancel(…)`.
-pub(crate) const LENGTH: Bounds = Bounds {
+pub(crate) const PERIOD: Bounds = Bounds {
     least: 1,
     most: 366 * DAY,
     rule: "from \"1ms\" to \"366days\"",
 };
 
-/// Why a text is not the duration it should be.
+/// Why a text is not an acceptable duration.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) what: String,
-    /// What was probably meant; itself always accepted.
+pub(crate) struct DurationError {
+    pub(crate) message: String,
+    /// What was probably meant. It is itself always accepted.
     pub(crate) likely: Option<String>,
 }
 
@@ -46,20 +46,20 @@ const UNITS: [&str; 6] = ["ms", "s", "min", "h", "days", "weeks"];
 
 /// Input:  `"1m 30s"`
 /// Output: 90000
-pub(crate) fn parse(text: &str, bounds: Bounds) -> Result<u64, Problem> {
-    let fault = match milliseconds(text) {
-        Ok(millis) if millis < bounds.least => Fault::Short,
-        Ok(millis) if millis > bounds.most => Fault::Long,
+pub(crate) fn parse(text: &str, bounds: Bounds) -> Result<u64, DurationError> {
+    let kind = match milliseconds(text) {
+        Ok(millis) if millis < bounds.least => DurationErrorKind::Short,
+        Ok(millis) if millis > bounds.most => DurationErrorKind::Long,
         Ok(millis) => return Ok(millis),
-        Err(fault) => fault,
+        Err(kind) => kind,
     };
-    Err(Problem {
-        likely: likely(text, &fault, bounds),
-        what: fault.text(),
+    Err(DurationError {
+        likely: likely(text, &kind, bounds),
+        message: kind.text(),
     })
 }
 
-enum Fault {
+enum DurationErrorKind {
     Empty,
     Negative,
     NoUnit,
@@ -71,7 +71,7 @@ enum Fault {
     Spelling,
 }
 
-impl Fault {
+impl DurationErrorKind {
     fn text(&self) -> String {
         match self {
             Self::Empty => "it is empty".into(),
@@ -87,39 +87,39 @@ impl Fault {
     }
 }
 
-fn milliseconds(text: &str) -> Result<u64, Fault> {
+fn milliseconds(text: &str) -> Result<u64, DurationErrorKind> {
     let trimmed = text.trim();
     if trimmed.is_empty() {
-        return Err(Fault::Empty);
+        return Err(DurationErrorKind::Empty);
     }
     if trimmed.starts_with('-') {
-        return Err(Fault::Negative);
+        return Err(DurationErrorKind::Negative);
     }
     let mut sum = Duration::ZERO;
-    // Term by term: humantime's own sum of a whole text can overflow with a panic.
+    // Term by term, because humantime's sum over a whole text can panic on overflow.
     for term in terms(trimmed) {
         if term.trim_end().ends_with('M') {
-            return Err(Fault::Month);
+            return Err(DurationErrorKind::Month);
         }
-        let span = humantime::parse_duration(term).map_err(|error| fault(error, term))?;
-        sum = sum.checked_add(span).ok_or(Fault::Long)?;
+        let span = humantime::parse_duration(term).map_err(|error| kind_of(error, term))?;
+        sum = sum.checked_add(span).ok_or(DurationErrorKind::Long)?;
     }
     if !sum.subsec_nanos().is_multiple_of(1_000_000) {
-        return Err(Fault::Fraction);
+        return Err(DurationErrorKind::Fraction);
     }
-    u64::try_from(sum.as_millis()).map_err(|_| Fault::Long)
+    u64::try_from(sum.as_millis()).map_err(|_| DurationErrorKind::Long)
 }
 
-fn fault(error: humantime::DurationError, term: &str) -> Fault {
+fn kind_of(error: humantime::DurationError, term: &str) -> DurationErrorKind {
     use humantime::DurationError as Error;
     match error {
-        Error::UnknownUnit { unit, .. } if unit.is_empty() => Fault::NoUnit,
-        Error::UnknownUnit { unit, .. } => Fault::Unit(unit),
-        // One error for two ends: what is too large, and what is finer than a nanosecond.
-        Error::NumberOverflow if term.contains('.') => Fault::Fraction,
-        Error::NumberOverflow => Fault::Long,
-        Error::Empty => Fault::Empty,
-        Error::InvalidCharacter(_) | Error::NumberExpected(_) => Fault::Spelling,
+        Error::UnknownUnit { unit, .. } if unit.is_empty() => DurationErrorKind::NoUnit,
+        Error::UnknownUnit { unit, .. } => DurationErrorKind::Unit(unit),
+        // humantime has one error for a number too large and for one finer than a nanosecond.
+        Error::NumberOverflow if term.contains('.') => DurationErrorKind::Fraction,
+        Error::NumberOverflow => DurationErrorKind::Long,
+        Error::Empty => DurationErrorKind::Empty,
+        Error::InvalidCharacter(_) | Error::NumberExpected(_) => DurationErrorKind::Spelling,
     }
 }
 
@@ -142,11 +142,11 @@ fn terms(text: &str) -> Vec<&str> {
     terms
 }
 
-/// The first of some small corrections that makes an acceptable duration of the text.
-fn likely(text: &str, fault: &Fault, bounds: Bounds) -> Option<String> {
-    match fault {
-        Fault::Short => return Some(format!("{}ms", bounds.least)),
-        Fault::Long => return Some("366days".into()),
+/// The first of several corrections that makes the text an acceptable duration.
+fn likely(text: &str, kind: &DurationErrorKind, bounds: Bounds) -> Option<String> {
+    match kind {
+        DurationErrorKind::Short => return Some(format!("{}ms", bounds.least)),
+        DurationErrorKind::Long => return Some("366days".into()),
         _ => {}
     }
     let plain = text
@@ -165,7 +165,7 @@ fn likely(text: &str, fault: &Fault, bounds: Bounds) -> Option<String> {
         format!("{plain}s"),
         rounded,
     ];
-    if let Fault::Unit(unit) = fault {
+    if let DurationErrorKind::Unit(unit) = kind {
         let meant = nearest(unit, UNITS).or_else(|| nearest(unit, ["seconds", "minutes", "hours"]));
         if let Some(meant) = meant {
             tries.push(plain.replace(unit.as_str(), meant));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_and_what_was_meant() {
-        for (text, what, likely) in [
+        for (text, message, likely) in [
             ("", "it is empty", None),
             ("  ", "it is empty", None),
             ("30", "a number needs its unit", Some("30s")),
@@ -255,18 +255,18 @@ mod tests {
             ),
             ("forever", "this is not how a duration is written", None),
         ] {
-            let problem = Problem {
-                what: what.into(),
+            let error = DurationError {
+                message: message.into(),
                 likely: likely.map(Into::into),
             };
-            assert_eq!(parse(text, TTL), Err(problem), "{text}");
+            assert_eq!(parse(text, TTL), Err(error), "{text}");
         }
     }
 
     #[test]
     fn the_largest_sum_is_only_too_long() {
         let text = "18446744073709551615s 1000000000ns";
-        assert_eq!(parse(text, TTL).unwrap_err().what, "it is too long");
+        assert_eq!(parse(text, TTL).unwrap_err().message, "it is too long");
     }
 
     proptest! {
@@ -277,8 +277,8 @@ mod tests {
 
         #[test]
         fn any_near_miss_is_answered(text in "[-0-9.,_ a-zA-Zµ]{0,40}") {
-            if let Err(problem) = parse(&text, TTL)
-                && let Some(likely) = problem.likely
+            if let Err(error) = parse(&text, TTL)
+                && let Some(likely) = error.likely
             {
                 prop_assert!(parse(&likely, TTL).is_ok(), "{likely}");
             }

@@ -1,4 +1,4 @@
-//! From a function and its locks to tokens; nothing can fail here.
+//! Expands a checked function and its locks to tokens. Nothing here can fail.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -7,7 +7,7 @@ use syn::Type;
 use crate::body::{self, Tail};
 use crate::function::{Function, Shape};
 use crate::locals::Locals;
-use crate::lock::{Lock, Place, private};
+use crate::lock::{Context, Lock, private};
 use crate::pattern::Rebind;
 use crate::tokens::located;
 
@@ -38,7 +38,7 @@ pub(crate) fn expand(function: Function, locks: &[Lock]) -> TokenStream {
             boxed,
         } => guard.in_made(&body, future.as_ref(), boxed),
     };
-    // The user's braces, so that what is said of the whole function is said in its place.
+    // The span of the user's braces: errors about the whole function point there.
     let mut body = Group::new(Delimiter::Brace, body);
     body.set_span(braces);
     quote! { #(#attrs)* #vis #sig #body }
@@ -64,11 +64,11 @@ impl Guard<'_> {
         quote_spanned! {ours=> #imports #keys #run }
     }
 
-    /// A user's block as the last expression of one of ours.
+    /// The user's block, to be the last expression of a generated block.
     ///
-    /// Nothing may follow it, because it may always return. As a match arm its braces are not
-    /// unnecessary, and it drops its last temporaries before what stands around it, which they
-    /// may borrow.
+    /// Nothing may follow it: a body that always returns would make that unreachable. It is a match
+    /// arm for two reasons: the compiler does not call its braces unnecessary, and the temporaries
+    /// of its last expression drop before the variables around it, which they may borrow.
     fn apart(&self, block: &Group) -> TokenStream {
         let ours = self.locals.ours;
         quote_spanned! {ours=> match () { () => #block } }
@@ -77,9 +77,9 @@ impl Guard<'_> {
     /// Input:  `STATEMENTS Box::pin(async move { BODY })`
     /// Output: `let key = …; STATEMENTS Box::pin(async move { … { BODY } … })`
     ///
-    /// The keys come first because the statements may use up the arguments. The statements stay
-    /// outside of the lock: a function that returns a future does at once what it does before. The
-    /// future stays the last expression, where `#[instrument]` below looks for it.
+    /// The keys come first, because the statements may move the arguments. The statements stay
+    /// outside of the lock, because a function that returns a future runs them when it is called.
+    /// The future stays the last expression, where `#[instrument]` below looks for it.
     fn in_tail(&self, tail: Tail) -> TokenStream {
         let ours = self.locals.ours;
         let Tail {
@@ -108,17 +108,18 @@ impl Guard<'_> {
     /// Input:  `{ if short { return Box::pin(async { 0 }); } Box::pin(f()) }`
     /// Output: `let key = …; let future = { … }; Box::pin(async move { … future.await … })`
     ///
-    /// The body runs at once and outside of the lock, as it did; the future it makes is what the
-    /// lock is held for. It runs in an `async` block and not in a closure, because only a block
-    /// can give away what it borrows through an argument.
+    /// The body runs when the function is called and outside of the lock, as it would without the
+    /// attribute. The lock is held while the future runs that the body returns. The body is put in
+    /// an `async` block and not in a closure, because only a block can return what it borrows
+    /// through an argument.
     fn in_made(&self, body: &Group, future: Option<&Type>, boxed: bool) -> TokenStream {
         let ours = self.locals.ours;
         let private = private(0, &self.locals);
         let keys = self.keys();
         let whole = self.hint(future);
         let apart = self.apart(body);
-        // There is no last expression, which clippy would take for a future that somebody forgot
-        // to await; and no `return` after a body that ends in one, where it is unreachable.
+        // A `return` in place of a last expression, which clippy would take for a future that is
+        // not awaited. A body that ends in a `return` gets no second one, which is unreachable.
         let making = if body::ends_in_return(body) {
             quote_spanned! {ours=> #apart; }
         } else {
@@ -143,8 +144,8 @@ impl Guard<'_> {
     }
 
     /// Input:  `…`, the span of the user's braces
-    /// Output: `async move { … }`; the braces are where an attribute below takes the names of its own
-    ///         variables from
+    /// Output: `async move { … }`, whose braces have that span: an attribute below takes it as the
+    ///         hygiene of its own variables
     fn future(&self, inside: &TokenStream, braces: Span) -> TokenStream {
         let at = self.locals.ours.located_at(braces);
         let mut block = Group::new(Delimiter::Brace, inside.clone());
@@ -152,8 +153,8 @@ impl Guard<'_> {
         quote_spanned! {at=> async move #block }
     }
 
-    /// Tells a block its type before its first `return`, so that values are coerced, and errors
-    /// placed, as in a function.
+    /// Gives a block its type before its first `return`, so that the compiler coerces values and
+    /// reports errors as in a function.
     ///
     /// Input:  T
     /// Output: `if let Some(never) = None::<T> { return never; }`
@@ -178,7 +179,7 @@ impl Guard<'_> {
         imports.collect()
     }
 
-    /// All keys are made before anything is awaited or moved.
+    /// Every key is rendered before anything is awaited or moved.
     fn keys(&self) -> TokenStream {
         let locks = self.locks.iter().enumerate();
         let keys = locks.map(|(index, lock)| lock.prepare(index, &self.locals));
@@ -191,13 +192,13 @@ impl Guard<'_> {
         let hint = self.hint(self.output.as_ref());
         let mut body = body.clone();
         for (index, lock) in self.locks.iter().enumerate().rev() {
-            let place = Place {
+            let context = Context {
                 locals: &self.locals,
                 hint: &hint,
-                answers: self.output_span,
+                return_type: self.output_span,
                 index,
             };
-            body = lock.guarded(&place, &body);
+            body = lock.guarded(&context, &body);
         }
         body
     }

@@ -1,21 +1,21 @@
-//! Placeholders of other template languages, which would be one key for all values if they were text.
+//! Placeholders of other template languages. As literal text they would be one key for all values.
 
-use crate::template::{in_word, leading_path};
+use crate::placeholder::{in_word, leading_path};
 
 /// A placeholder of another language.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Foreign<'a> {
-    /// As written, from its first character on.
+    /// The whole placeholder.
     pub(crate) written: &'a str,
-    /// The path it names, where it names one.
+    /// The path inside, if there is one.
     pub(crate) path: Option<&'a str>,
 }
 
 /// Input:  `"$id:more"`
 /// Output: `Foreign { written: "$id", path: "id" }`
 ///
-/// Forms that are nothing else, such as `$id` and `%s`, are found whatever they name; those that
-/// ordinary text has as well, such as `@id` and `[id]`, where they name an argument.
+/// A form that ordinary text does not have, such as `$id` and `%s`, is always found. A form that
+/// ordinary text has as well, such as `@id` and `[id]`, is found only where it names an argument.
 pub(crate) fn foreign<'a>(
     before: Option<char>,
     text: &'a str,
@@ -66,7 +66,7 @@ fn enclosed(text: &str, open: char, close: char) -> Option<&str> {
     (!inside.is_empty() && leading_path(inside) == inside).then_some(inside)
 }
 
-/// The length of what stands after the `%` of a format: `s`, `05d`, `.2f`, `lu`, `(name)s`, `@`, and
+/// The length of a conversion after its `%`: `s`, `05d`, `.2f`, `lu`, `(name)s`, `@`, and
 /// the `Y` of a date.
 fn conversion(text: &str) -> Option<usize> {
     let name = enclosed(text, '(', ')').map_or(0, |name| name.len() + 2);

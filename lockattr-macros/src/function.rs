@@ -1,11 +1,11 @@
-//! The functions the attribute goes on, by the shape of what they return.
+//! The functions that the attribute can be put on, by the shape of their body and return type.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, FnArg, Result, ReturnType, Signature, Type, Visibility};
 
 use crate::body::{self, Tail};
-use crate::faults;
+use crate::errors;
 use crate::item::Item;
 use crate::pattern::{self, Rebind};
 use crate::result;
@@ -15,9 +15,9 @@ pub(crate) struct Function {
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) shape: Shape,
-    /// What the body evaluates to, where the signature says it, each `impl Trait` replaced by `_`.
+    /// The type of the body's value, where the signature has it. Each `impl Trait` is replaced by `_`.
     pub(crate) output: Option<Type>,
-    /// Where that is written.
+    /// The span of that type.
     pub(crate) output_span: Span,
     pub(crate) braces: Span,
 }
@@ -28,17 +28,17 @@ pub(crate) enum Shape {
     /// `fn f() -> impl Future { …; async move { … } }`, also in `Box::pin( … )`, which is what
     /// `#[async_trait]` makes.
     Tail(Tail),
-    /// `fn f() -> impl Future { … }` with any other body, which has to be run to have its future.
+    /// `fn f() -> impl Future { … }` with any other body: only running it makes its future.
     Made {
         body: Group,
-        /// What the function returns, as far as it can be written in a body.
+        /// The return type, where it can be written in a body.
         future: Option<Type>,
         boxed: bool,
     },
 }
 
-/// What a key may name.
-pub(crate) struct Names {
+/// The names that a key may use.
+pub(crate) struct Scope {
     /// The `self` of the signature.
     pub(crate) receiver: Option<Ident>,
     pub(crate) bound: Vec<Ident>,
@@ -46,7 +46,7 @@ pub(crate) struct Names {
     pub(crate) patterns_taken: bool,
 }
 
-impl Names {
+impl Scope {
     pub(crate) fn of(sig: &Signature) -> Self {
         let mut receiver = None;
         let mut bound = Vec::new();
@@ -72,8 +72,8 @@ impl Names {
         self.bound.iter().find(|ident| plain(ident) == name)
     }
 
-    /// The token that means the argument: its own, wherever the template came from. Where a macro
-    /// has given two arguments one name, it is the one that the template's macro can see.
+    /// The token that resolves to the argument: its own, also where a macro made the template.
+    /// Where hygiene keeps two arguments of one name apart, the template's span decides.
     pub(crate) fn token(&self, name: &str, template: Span) -> Option<Ident> {
         let mut found = self.find(name)?.clone();
         let same = self.bound.iter().filter(|ident| plain(ident) == name);
@@ -83,7 +83,7 @@ impl Names {
         Some(found)
     }
 
-    pub(crate) fn here(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let shown = |name: &String| !(self.patterns_taken && name.starts_with("__arg"));
         self.bound.iter().map(plain).filter(shown).collect()
     }
@@ -98,7 +98,7 @@ pub(crate) fn plain(ident: &Ident) -> String {
 
 impl Function {
     /// Input:  `#[a] pub async fn f(mut id: u8) -> T { … }`
-    /// Output: its parts, ready to be put together around another body
+    /// Output: its parts, to be assembled around another body
     pub(crate) fn new(item: Item) -> Result<Self> {
         let Item {
             mut attrs,
@@ -150,7 +150,7 @@ fn is_async_trait(sig: &Signature) -> bool {
         .any(|param| param.lifetime.ident == "async_trait")
 }
 
-/// The body, unless no shape can be made of the function: then every reason, not the first one.
+/// The body, or every reason why the attribute cannot be on this function.
 fn accept(attrs: &[Attribute], sig: &Signature, body: Option<Group>) -> Result<Group> {
     let mut errors: Vec<Error> = Vec::new();
     if sig.asyncness.is_some() && body::is_main(sig) && body::has(attrs, "main") {
@@ -183,7 +183,7 @@ fn accept(attrs: &[Attribute], sig: &Signature, body: Option<Group>) -> Result<G
             "this function has no body to put under the lock: the attribute goes on the \
              functions that implement it, or on a default body",
         ));
-        return faults::all(errors, Group::new(Delimiter::Brace, TokenStream::new()));
+        return errors::combined(errors, Group::new(Delimiter::Brace, TokenStream::new()));
     };
-    faults::all(errors, body)
+    errors::combined(errors, body)
 }

@@ -1,4 +1,4 @@
-//! The item under the attribute, as it was written.
+//! The item under the attribute.
 
 use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -8,7 +8,7 @@ use syn::{Attribute, Error, FnArg, Result, Signature, Token, Visibility};
 use crate::body;
 use crate::pattern;
 
-/// A function as it was written, its body not read.
+/// A function, its body not yet parsed.
 pub(crate) struct Item {
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
@@ -87,7 +87,7 @@ fn not_a_function(input: ParseStream<'_>) -> String {
     format!("the attribute goes on an `async fn`, not on {what}")
 }
 
-/// The body as it stands, out of the invisible groups that `macro_rules!` put around it.
+/// The braces of the body, without the invisible groups that `macro_rules!` puts around them.
 fn brace_group(input: ParseStream<'_>) -> Result<Group> {
     input.step(|cursor| {
         if let Some((TokenTree::Group(group), rest)) = cursor.token_tree()
@@ -116,7 +116,7 @@ fn peel(group: &Group) -> Option<Group> {
 }
 
 impl Item {
-    /// The function without a lock, for the build that reports the errors.
+    /// The function without a lock, emitted beside the errors so that its users still compile.
     pub(crate) fn unguarded(&self, before_body: &TokenStream) -> TokenStream {
         let Self {
             attrs,
@@ -131,8 +131,8 @@ impl Item {
         let body = body::hoist(body.clone(), &mut attrs);
         let used = self.used();
         let braces = body.span();
-        // As the user's own statements: braces around them would be unnecessary, and other attributes
-        // look for what stands last.
+        // No block around the user's statements: the compiler would call its braces unnecessary, and
+        // other attributes look at the last expression.
         let (items, rest) = body::split_items(&body);
         let body = quote! { #items #used #before_body #rest };
         let mut body = Group::new(Delimiter::Brace, body);
@@ -140,7 +140,7 @@ impl Item {
         quote! { #(#attrs)* #vis #sig #body }
     }
 
-    /// An argument that only a wrong key names is not unused as well.
+    /// Uses each argument: one that only a wrong key names shall not be reported as unused as well.
     fn used(&self) -> TokenStream {
         let mut names = Vec::new();
         for input in &self.sig.inputs {

@@ -8,12 +8,13 @@ use syn::ext::IdentExt as _;
 use syn::parse::Parser as _;
 use syn::{Error, Index, LitStr};
 
-use crate::faults;
-use crate::flaw::{Flaw, Here, Problem};
-use crate::function::Names;
-use crate::names::nearest;
-use crate::place::{draw, in_source};
-use crate::template::{self, Piece, Placeholder, Step};
+use crate::errors;
+use crate::function::Scope;
+use crate::literal::{in_source, underlined};
+use crate::placeholder::{Placeholder, Step};
+use crate::suggest::nearest;
+use crate::template::{self, Piece};
+use crate::template_error::{Candidates, TemplateError, TemplateErrorKind};
 
 pub(crate) struct Key {
     pub(crate) parts: Vec<Part>,
@@ -22,7 +23,7 @@ pub(crate) struct Key {
 pub(crate) enum Part {
     Text(String),
     Value {
-        /// The placeholder as written, for the error of a value that cannot be in a key.
+        /// The placeholder as written. The error for a value that cannot be in a key names it.
         name: String,
         /// The character that follows, which the value must not contain.
         next: Option<char>,
@@ -33,24 +34,31 @@ pub(crate) enum Part {
 }
 
 impl Key {
-    pub(crate) fn new(literal: &LitStr, names: &Names) -> Result<Self, Error> {
+    pub(crate) fn new(literal: &LitStr, scope: &Scope) -> Result<Self, Error> {
         let text = literal.value();
-        let (pieces, mut flaws) = template::parse(&text, |path| meant(path, names));
-        let parts = resolve(&pieces, literal, names, &mut flaws);
-        flaws.sort_by_key(|flaw| flaw.range.start);
-        let here = names.here();
-        let here = Here {
-            names: &here,
-            receiver: names.receiver.is_some(),
+        let (pieces, mut errors) = template::parse(&text, |path| correction(path, scope));
+        let parts = resolve(&pieces, literal, scope, &mut errors);
+        errors.sort_by_key(|found| found.range.start);
+        let names_in_scope = scope.names();
+        let candidates = Candidates {
+            names: &names_in_scope,
+            receiver: scope.receiver.is_some(),
         };
-        let errors = flaws.iter().map(|flaw| error(flaw, literal, &text, &here));
-        faults::all(errors, Self { parts })
+        let errors = errors
+            .iter()
+            .map(|found| error(found, literal, &text, &candidates));
+        errors::combined(errors, Self { parts })
     }
 }
 
 /// Input:  `[Text("sync:"), Value(order.id)]`, the names of the function's arguments
 /// Output: `[Text("sync:"), Value(order.id)]`, the value as tokens
-fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names, flaws: &mut Vec<Flaw>) -> Vec<Part> {
+fn resolve(
+    pieces: &[Piece],
+    literal: &LitStr,
+    scope: &Scope,
+    errors: &mut Vec<TemplateError>,
+) -> Vec<Part> {
     let mut parts = Vec::new();
     for (index, piece) in pieces.iter().enumerate() {
         match piece {
@@ -61,14 +69,14 @@ fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names, flaws: &mut Vec<Fl
                     Some(Piece::Text(text)) => text.chars().next(),
                     _ => None,
                 };
-                match value(placeholder, names, span) {
+                match value(placeholder, scope, span) {
                     Ok(value) => parts.push(Part::Value {
                         name: placeholder.written.clone(),
                         next,
                         value,
                         span,
                     }),
-                    Err(flaw) => flaws.push(flaw),
+                    Err(found) => errors.push(found),
                 }
             }
         }
@@ -77,18 +85,22 @@ fn resolve(pieces: &[Piece], literal: &LitStr, names: &Names, flaws: &mut Vec<Fl
 }
 
 /// Input:  `Placeholder { root: order, steps: [Call(id)] }`
-/// Output: `order.id()`: the argument's own token, so that it means the argument wherever the
-///         function came from, at the place of the literal
-fn value(placeholder: &Placeholder, names: &Names, span: Span) -> Result<TokenStream, Flaw> {
+/// Output: `order.id()`, with the argument's own token, so that it resolves to the argument also in
+///         a function that a macro made, and with the span of the literal
+fn value(
+    placeholder: &Placeholder,
+    scope: &Scope,
+    span: Span,
+) -> Result<TokenStream, TemplateError> {
     let start = placeholder.range.start;
     let root_length = placeholder
         .written
         .find('.')
         .unwrap_or(placeholder.written.len());
     let root_range = start..start + root_length;
-    let mut root = names
+    let mut root = scope
         .token(&normalized(&placeholder.root), span)
-        .ok_or_else(|| Flaw::new(root_range, unknown(&placeholder.root, names)))?;
+        .ok_or_else(|| TemplateError::new(root_range, unknown(&placeholder.root, scope)))?;
     root.set_span(root.span().located_at(span));
     let ours = Span::mixed_site().located_at(span);
     let mut tokens = quote_spanned! {ours=> #root };
@@ -115,17 +127,17 @@ fn value(placeholder: &Placeholder, names: &Names, span: Span) -> Result<TokenSt
     Ok(tokens)
 }
 
-/// A name as the compiler knows it: an accent may be written as a character of its own.
+/// A name in the normal form of the compiler (NFC): an accent may be a character of its own.
 fn normalized(name: &str) -> String {
     let ident = Ident::parse_any.parse_str(name);
     ident.map_or_else(|_| name.to_owned(), |ident| ident.to_string())
 }
 
-/// A field or method; keywords are written plainly in a template.
-fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, Flaw> {
+/// A field or method. A template has no `r#` before keywords.
+fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, TemplateError> {
     let no_name = || {
-        let problem = Problem::NotAName(name.to_owned());
-        Flaw::new(placeholder.range.clone(), problem)
+        let kind = TemplateErrorKind::NotAName(name.to_owned());
+        TemplateError::new(placeholder.range.clone(), kind)
     };
     let mut ident = Ident::parse_any.parse_str(name).map_err(|_| no_name())?;
     if syn::parse_str::<Ident>(name).is_err() {
@@ -138,49 +150,54 @@ fn member(name: &str, span: Span, placeholder: &Placeholder) -> Result<Ident, Fl
     Ok(ident)
 }
 
-/// The path that was meant by one that may not start with an argument.
+/// The correction of a path: the nearest one that starts with an argument.
 ///
 /// Input:  `"user.name"`, the arguments `[id, user]`
 /// Output: `"user.name"`
-fn meant(path: &str, names: &Names) -> Option<String> {
+fn correction(path: &str, scope: &Scope) -> Option<String> {
     let (root, steps) = path.split_at(path.find('.').unwrap_or(path.len()));
-    if names.find(&normalized(root)).is_some() {
+    if scope.find(&normalized(root)).is_some() {
         return Some(path.to_owned());
     }
-    let here = names.here();
+    let here = scope.names();
     let nearest = nearest(root, here.iter().map(String::as_str))?;
     Some(format!("{nearest}{steps}"))
 }
 
-fn unknown(root: &str, names: &Names) -> Problem {
+fn unknown(root: &str, scope: &Scope) -> TemplateErrorKind {
     if root == "self" {
-        return Problem::NoReceiver;
+        return TemplateErrorKind::NoReceiver;
     }
-    let here = names.here();
+    let here = scope.names();
     match nearest(root, here.iter().map(String::as_str)) {
-        None if names.patterns_taken => Problem::Destructured(root.to_owned()),
-        nearest => Problem::Unknown(root.to_owned(), nearest.map(ToOwned::to_owned)),
+        None if scope.patterns_taken => TemplateErrorKind::Destructured(root.to_owned()),
+        nearest => TemplateErrorKind::Unknown(root.to_owned(), nearest.map(ToOwned::to_owned)),
     }
 }
 
-fn error(flaw: &Flaw, literal: &LitStr, text: &str, here: &Here<'_>) -> Error {
-    let mut lines = vec![flaw.problem.what()];
+fn error(
+    found: &TemplateError,
+    literal: &LitStr,
+    text: &str,
+    candidates: &Candidates<'_>,
+) -> Error {
+    let mut lines = vec![found.kind.message()];
     let mut inside = None;
-    if !flaw.range.is_empty() {
-        inside = span(literal, &flaw.range);
-        // Where the compiler can point into the string, a drawing would say it twice.
+    if !found.range.is_empty() {
+        inside = span(literal, &found.range);
+        // Where the compiler can point into the string, the underline would repeat it.
         if inside.is_none() {
-            lines.push(draw(text, &flaw.range));
+            lines.push(underlined(text, &found.range));
         }
     }
-    let rule = flaw.problem.rule(here);
+    let rule = found.kind.rule(candidates);
     if !rule.is_empty() {
         lines.push(rule);
     }
     Error::new(inside.unwrap_or_else(|| literal.span()), lines.join("\n"))
 }
 
-/// The part of the literal, on compilers that can tell it.
+/// The span of a part of the literal, on compilers that support subspans.
 fn span(literal: &LitStr, range: &Range<usize>) -> Option<Span> {
     let token = literal.token();
     let range = in_source(&token.to_string(), &literal.value(), range)?;

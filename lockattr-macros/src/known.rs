@@ -1,9 +1,9 @@
-//! The arguments there are, and the ones that people look for.
+//! The names of arguments, and the names that people try instead.
 
 use proc_macro2::Ident;
 use syn::Error;
 
-use crate::names::{list, nearest};
+use crate::suggest::{list, nearest};
 
 /// Every argument there is, with a value that it may have, in the order of the documentation.
 const ARGUMENTS: [(&str, &str); 15] = [
@@ -28,7 +28,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ARGUMENTS.into_iter().map(|(name, _)| name)
 }
 
-/// What people call arguments by their meaning, where spelling does not lead to them.
+/// Synonyms of arguments, whose spelling is not near the name itself.
 pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
     (
         &["timeout", "time_out", "deadline"],
@@ -146,7 +146,7 @@ pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
     }
 }
 
-/// The argument that an unknown name is a slip of.
+/// The argument that an unknown name most likely means.
 pub(crate) fn meant(written: &str) -> Option<&'static str> {
     nearest(written, names()).or_else(|| {
         let (_, advice) = MEANINGS
@@ -166,9 +166,9 @@ pub(crate) fn unknown(name: &Ident) -> Error {
         (None, Some(name)) => format!(": did you mean `{name}`?"),
         (None, None) => String::new(),
     };
-    let names = list(names());
+    let known = list(names());
     Error::new_spanned(
         name,
-        format!("there is no argument `{written}`{advice}\nthe arguments are {names}"),
+        format!("there is no argument `{written}`{advice}\nthe arguments are {known}"),
     )
 }

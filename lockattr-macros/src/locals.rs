@@ -6,12 +6,14 @@ use proc_macro2::{Ident, Span};
 use quote::{ToTokens as _, format_ident};
 use syn::Signature;
 
-/// Hygiene keeps variables apart, and not items: a name that a `let` binds must not be that of a
-/// `static`, a `const` or a unit struct in scope, which the pattern would mean instead. So each name
-/// ends in a digest of the signature that it is used under, as no name does that somebody writes.
+/// Makes names that cannot collide with a user's.
+///
+/// Hygiene keeps variables apart, but not items: a `let` whose name is a `static`, a `const` or a
+/// unit struct in scope would be a pattern that matches that item. So each name ends in a digest of
+/// the function's signature.
 pub(crate) struct Locals {
     digest: u64,
-    /// Our variables are seen by our code alone.
+    /// The span of generated code: user code cannot see variables with it.
     pub(crate) ours: Span,
 }
 
@@ -29,13 +31,13 @@ impl Locals {
         self.name_at(word, self.ours)
     }
 
-    /// The same name where the compiler is to point.
+    /// The same name, located where the compiler shall report errors.
     pub(crate) fn name_at(&self, word: &str, at: Span) -> Ident {
         let at = self.ours.located_at(at);
         format_ident!("lockattr_{word}_{:016x}", self.digest, span = at)
     }
 
-    /// A name of one lock among those of the function.
+    /// A name for one of several locks on the function.
     pub(crate) fn nth(&self, word: &str, index: usize) -> Ident {
         self.name(&format!("{word}_{index}"))
     }

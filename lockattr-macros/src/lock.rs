@@ -1,4 +1,4 @@
-//! One lock around one body.
+//! The expansion of one lock around one body.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote_spanned};
@@ -9,7 +9,7 @@ use crate::args::{Args, OnBusy, OnLost, OnUnavailable};
 use crate::key::{Key, Part};
 use crate::locals::Locals;
 use crate::tokens::{located, operand};
-use crate::values::Length;
+use crate::values::DurationValue;
 
 /// One attribute, checked against its function.
 pub(crate) struct Lock {
@@ -18,21 +18,21 @@ pub(crate) struct Lock {
     pub(crate) keys: Vec<Key>,
 }
 
-/// What the code around a lock knows.
-pub(crate) struct Place<'a> {
+/// What the expansion of one lock needs to know of its function.
+pub(crate) struct Context<'a> {
     pub(crate) locals: &'a Locals,
-    /// Tells the block of the body its type.
+    /// Gives the block of the body its type.
     pub(crate) hint: &'a TokenStream,
-    /// Where the type is written that has to have the answers.
-    pub(crate) answers: Span,
-    /// One for each lock of a function.
+    /// The return type as written: errors about a policy it cannot express point here.
+    pub(crate) return_type: Span,
+    /// The lock's position in the order of the function's locks.
     pub(crate) index: usize,
 }
 
 impl Lock {
     /// Input:  `crate = ::my_locks`
-    /// Output: `use ::my_locks::__private as private;`, through which everything else is named, so
-    ///         that a wrong path is one error
+    /// Output: `use ::my_locks::__private as private;`. All other paths go through it, so that a wrong
+    ///         `crate` is one error
     pub(crate) fn import(&self, index: usize, locals: &Locals) -> TokenStream {
         let given = self.args.krate.as_ref();
         let at = given.map_or(locals.ours, |path| locals.ours.located_at(path.span()));
@@ -51,7 +51,7 @@ impl Lock {
         let options = locals.nth("options", index);
         let client = locals.nth("client", index);
         let made_key = keys_tokens(&private, &self.keys, locals);
-        let settings = settings(&private, &self.args, &options, locals);
+        let set_options = option_tokens(&private, &self.args, &options, locals);
         let option = quote_spanned! {ours=> #private::core::option::Option };
         let chosen = match &self.args.client {
             None => quote_spanned! {ours=> #option::None },
@@ -65,20 +65,20 @@ impl Lock {
         };
         quote_spanned! {ours=>
             let #key = #made_key;
-            #(#settings)*
+            #(#set_options)*
             let #client = #chosen;
         }
     }
 
     /// Input:  BODY, which ends in its value
     /// Output: statements that take the lock, run BODY under it, give it back and `return`
-    pub(crate) fn guarded(&self, place: &Place<'_>, body: &TokenStream) -> TokenStream {
-        let Place {
+    pub(crate) fn guarded(&self, context: &Context<'_>, body: &TokenStream) -> TokenStream {
+        let Context {
             locals,
             hint,
             index,
             ..
-        } = *place;
+        } = *context;
         let ours = locals.ours;
         let private = private(index, locals);
         let key = locals.nth("key", index);
@@ -90,10 +90,10 @@ impl Lock {
         let bind = self.args.bind.as_ref().map(|name| {
             quote_spanned! {ours=> let #name = &#lease; }
         });
-        let busy = answer(&private, place, "busy", not_run(&self.args.on_busy));
-        // A mark that another function has left keeps this one from its key like any holder.
+        let busy = return_tokens(&private, context, "busy", not_run(&self.args.on_busy));
+        // Without `once`, a done mark that another function left counts as busy.
         let (busy_or_done, done) = if self.args.once.is_some() {
-            let done = answer(&private, place, "done", not_run(&self.args.on_done));
+            let done = return_tokens(&private, context, "done", not_run(&self.args.on_done));
             let done = quote_spanned! {ours=>
                 #private::Entered::Done(#error) => { #done }
             };
@@ -102,17 +102,17 @@ impl Lock {
             let done = quote_spanned! {ours=> | #private::Entered::Done(#error) };
             (Some(done), None)
         };
-        let down = answer(
+        let down = return_tokens(
             &private,
-            place,
+            context,
             "down",
             match &self.args.on_unavailable {
-                OnUnavailable::Skip => Answer::Policy("skip"),
-                // What has another cause than an outage is told in these cases as well.
+                OnUnavailable::Skip => ReturnBy::Policy("skip"),
+                // `run` and `local` cover outages alone: an invalid key, for example, is still an error.
                 OnUnavailable::Error | OnUnavailable::Run | OnUnavailable::Local => {
-                    Answer::Policy("error")
+                    ReturnBy::Policy("error")
                 }
-                OnUnavailable::Return(value) => Answer::Return(value),
+                OnUnavailable::Return(value) => ReturnBy::Expr(value),
             },
         );
         let method = match &self.args.on_lost {
@@ -132,7 +132,7 @@ impl Lock {
                 #ending.verdict().__lockattr_judge(),
             );
         };
-        let end = self.end(&private, place, &prepared, &run);
+        let end = self.end(&private, context, &prepared, &run);
         quote_spanned! {ours=>
             let #entered = #private::enter(#client, #key, #options).await;
             let #lease = match #entered {
@@ -148,17 +148,17 @@ impl Lock {
     /// Input:  `on_lost = cancel`, `…; let run = …;`
     /// Output: `…; let run = …; return unless_lost(pin!(run), lost_cancel).await;`
     ///
-    /// What is awaited is the value itself, wherever it can be: the compiler then blames the body's
-    /// own line, and not this `return`, for a reference that does not live long enough.
+    /// The returned value is awaited directly wherever possible: for a reference that does not live
+    /// long enough the compiler then points into the body, and not at this `return`.
     fn end(
         &self,
         private: &TokenStream,
-        place: &Place<'_>,
+        context: &Context<'_>,
         prepared: &TokenStream,
         run: &Ident,
     ) -> TokenStream {
-        let ours = place.locals.ours;
-        let at = ours.located_at(place.answers);
+        let ours = context.locals.ours;
+        let at = ours.located_at(context.return_type);
         let pinned = quote_spanned! {ours=> #private::core::pin::pin!(#run) };
         let answered = match &self.args.on_lost {
             OnLost::Cancel(_) => {
@@ -171,12 +171,12 @@ impl Lock {
             }
             OnLost::Return(value) => {
                 let [outcome, answer_of_body, error] =
-                    ["outcome", "value", "error"].map(|word| place.locals.name(word));
-                let lost = answer(private, place, "lost", Answer::Return(value));
+                    ["outcome", "value", "error"].map(|word| context.locals.name(word));
+                let lost = return_tokens(private, context, "lost", ReturnBy::Expr(value));
                 let result = quote_spanned! {ours=> #private::core::result::Result };
-                let given = place.locals.name_at("value", at);
+                let given = context.locals.name_at("value", at);
                 let give = quote_spanned! {at=> return #given };
-                // The body is gone before the user's expression is evaluated.
+                // The body is dropped before the user's expression is evaluated.
                 return quote_spanned! {ours=>
                     let #outcome = {
                         #prepared
@@ -200,7 +200,7 @@ impl Lock {
 /// Input:  `"sync:<order.id>"`
 /// Output: `{ let w = KeyWriter::new(25); let w = KeyWriter::text(w, "sync:"); … finish(w) }`
 fn key_tokens(private: &TokenStream, key: &Key, locals: &Locals) -> TokenStream {
-    /// What a placeholder may take, most ids fit in; the text grows where it is more.
+    /// The capacity for one value. Most ids fit, and the text grows for others.
     const PER_VALUE: usize = 20;
     let ours = locals.ours;
     let writer = locals.name("writer");
@@ -247,7 +247,7 @@ fn key_tokens(private: &TokenStream, key: &Key, locals: &Locals) -> TokenStream 
 }
 
 /// Input:  `["account:<from>", "account:<to>"]`
-/// Output: `Keys::all([ … first key …, … second key … ])`, or one key as it is
+/// Output: `Keys::all([ … first key …, … second key … ])`; a single key stays alone
 fn keys_tokens(private: &TokenStream, keys: &[Key], locals: &Locals) -> TokenStream {
     if let [key] = keys {
         return key_tokens(private, key, locals);
@@ -259,7 +259,7 @@ fn keys_tokens(private: &TokenStream, keys: &[Key], locals: &Locals) -> TokenStr
 
 /// Input:  `ttl = "30s", permits = limit`
 /// Output: `let options = Options::new(); let options = Options::ttl(options, …); …`
-fn settings(
+fn option_tokens(
     private: &TokenStream,
     args: &Args,
     options: &Ident,
@@ -270,7 +270,7 @@ fn settings(
         OnLost::Cancel(grace) => grace.as_ref(),
         OnLost::Continue | OnLost::Return(_) => None,
     };
-    let lengths = [
+    let durations = [
         ("ttl", args.ttl.as_ref()),
         ("wait", args.wait.as_ref()),
         ("min_hold", args.min_hold.as_ref()),
@@ -278,9 +278,9 @@ fn settings(
         ("once", args.once.as_ref()),
         ("grace", grace),
     ];
-    let lengths = lengths.into_iter().filter_map(|(setting, length)| {
-        let length = length_tokens(private, length?, locals);
-        Some((setting, quote_spanned! {ours=> , #length }))
+    let durations = durations.into_iter().filter_map(|(option, duration)| {
+        let duration = duration_tokens(private, duration?, locals);
+        Some((option, quote_spanned! {ours=> , #duration }))
     });
     let permits = args.permits.as_ref().map(|permits| {
         let ty = quote_spanned! {ours=> #private::core::primitive::u32 };
@@ -293,24 +293,32 @@ fn settings(
         OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),
         _ => None,
     };
-    let mut settings = vec![quote_spanned! {ours=> let #options = #private::Options::new(); }];
-    for (setting, value) in lengths.chain(permits).chain(renew).chain(when_unavailable) {
-        let setting = Ident::new(setting, ours);
-        settings.push(quote_spanned! {ours=>
-            let #options = #private::Options::#setting(#options #value);
+    let mut statements = vec![quote_spanned! {ours=> let #options = #private::Options::new(); }];
+    for (option, value) in durations
+        .chain(permits)
+        .chain(renew)
+        .chain(when_unavailable)
+    {
+        let option = Ident::new(option, ours);
+        statements.push(quote_spanned! {ours=>
+            let #options = #private::Options::#option(#options #value);
         });
     }
-    settings
+    statements
 }
 
-fn length_tokens(private: &TokenStream, length: &Length, locals: &Locals) -> TokenStream {
+fn duration_tokens(
+    private: &TokenStream,
+    duration: &DurationValue,
+    locals: &Locals,
+) -> TokenStream {
     let ours = locals.ours;
-    match length {
-        Length::Millis(millis) => {
+    match duration {
+        DurationValue::Millis(millis) => {
             let millis = Literal::u64_unsuffixed(*millis);
             quote_spanned! {ours=> #private::core::time::Duration::from_millis(#millis) }
         }
-        Length::Expr(expr) => {
+        DurationValue::Expr(expr) => {
             let ty = quote_spanned! {ours=> #private::core::time::Duration };
             typed(expr, &ty, locals)
         }
@@ -318,7 +326,7 @@ fn length_tokens(private: &TokenStream, length: &Length, locals: &Locals) -> Tok
 }
 
 /// Input:  `limit`, `u32`
-/// Output: `{ let value: u32 = limit; value }`, so that a wrong type is told at the expression
+/// Output: `{ let value: u32 = limit; value }`, so that a wrong type is reported at the expression
 fn typed(expr: &Expr, ty: &TokenStream, locals: &Locals) -> TokenStream {
     let at = locals.ours.located_at(expr.span());
     let value = locals.name_at("value", at);
@@ -332,49 +340,50 @@ fn typed(expr: &Expr, ty: &TokenStream, locals: &Locals) -> TokenStream {
 }
 
 /// Input:  `"busy", Policy("skip")`
-/// Output: `return busy_skip(error)`, located at the return type, which has to have the answer
-fn answer(
+/// Output: `return busy_skip(error)`, located at the return type, which has to support the policy
+fn return_tokens(
     private: &TokenStream,
-    place: &Place<'_>,
+    context: &Context<'_>,
     event: &str,
-    answer: Answer<'_>,
+    by: ReturnBy<'_>,
 ) -> TokenStream {
-    let ours = place.locals.ours;
-    match answer {
-        Answer::Policy(policy) => {
-            let at = ours.located_at(place.answers);
-            let error = place.locals.name_at("error", at);
+    let ours = context.locals.ours;
+    match by {
+        ReturnBy::Policy(policy) => {
+            let at = ours.located_at(context.return_type);
+            let error = context.locals.name_at("error", at);
             let private = located(private, at);
-            let answer = format_ident!("{event}_{policy}", span = at);
-            quote_spanned! {at=> return #private::#answer(#error); }
+            let policy = format_ident!("{event}_{policy}", span = at);
+            quote_spanned! {at=> return #private::#policy(#error); }
         }
-        Answer::Return(value) => {
-            let told = format_ident!("{event}_return", span = ours);
-            let error = place.locals.name("error");
-            // Where the attribute needs a value, the compiler's lints find a user's `()` idle.
+        ReturnBy::Expr(value) => {
+            let report = format_ident!("{event}_return", span = ours);
+            let error = context.locals.name("error");
+            // A user's own `()` is an unneeded unit to clippy where the attribute needs a value.
             let value = match value {
                 Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned! {ours=> () },
                 value => value.to_token_stream(),
             };
             quote_spanned! {ours=>
-                #private::#told(#error);
+                #private::#report(#error);
                 return #value;
             }
         }
     }
 }
 
+/// Where the return value comes from when it is not the body's.
 #[derive(Clone, Copy)]
-enum Answer<'a> {
+enum ReturnBy<'a> {
     Policy(&'a str),
-    Return(&'a Expr),
+    Expr(&'a Expr),
 }
 
-fn not_run(policy: &OnBusy) -> Answer<'_> {
+fn not_run(policy: &OnBusy) -> ReturnBy<'_> {
     match policy {
-        OnBusy::Skip => Answer::Policy("skip"),
-        OnBusy::Error => Answer::Policy("error"),
-        OnBusy::Return(value) => Answer::Return(value),
+        OnBusy::Skip => ReturnBy::Policy("skip"),
+        OnBusy::Error => ReturnBy::Policy("error"),
+        OnBusy::Return(value) => ReturnBy::Expr(value),
     }
 }
 
@@ -386,7 +395,7 @@ pub(crate) fn krate(args: &Args, ours: Span) -> TokenStream {
     }
 }
 
-/// Everything an expansion names is in here.
+/// The module through which an expansion names everything else.
 pub(crate) fn private(index: usize, locals: &Locals) -> TokenStream {
     locals.nth("private", index).into_token_stream()
 }

@@ -1,4 +1,4 @@
-//! The patterns of arguments: the names they bind, and the `mut` that moves into the body.
+//! The patterns of arguments: the names that they bind, and `mut` bindings moved into the body.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote_spanned;
@@ -10,7 +10,7 @@ use syn::{Attribute, Expr, FnArg, Pat, PatIdent, Token};
 /// Output: `[id, name]`
 pub(crate) fn names(pat: &Pat) -> Vec<Ident> {
     let mut visitor = Names(Vec::new());
-    // The visitor changes nothing; one kind of visitor is enough to compile.
+    // The visitor changes nothing. Using syn's mutable visitor alone keeps the build short.
     visitor.visit_pat_mut(&mut pat.clone());
     visitor.0
 }
@@ -28,7 +28,7 @@ impl VisitMut for Names {
     fn visit_expr_mut(&mut self, _: &mut Expr) {}
 }
 
-/// A `mut` argument, made mutable where it is used.
+/// A `mut` argument, bound again as mutable inside the body.
 pub(crate) struct Rebind {
     attrs: Vec<Attribute>,
     mutability: Token![mut],
@@ -48,11 +48,11 @@ impl Rebind {
     }
 }
 
-/// Takes the `mut` of by-value bindings away from the signature.
+/// Removes the `mut` of by-value bindings from the signature.
 ///
-/// A variable that a block captures keeps one type, lifetimes included, so that
-/// `async fn f(mut s: &str) { let t = s.trim(); s = t; }` compiles only where `s` belongs to the
-/// block.
+/// A variable that a block captures has one type, lifetimes included. So
+/// `async fn f(mut s: &str) { let t = s.trim(); s = t; }` compiles only where the block itself
+/// binds `s`.
 ///
 /// Input:  `(mut a, ref mut b): (A, B)`
 /// Output: `(a, ref mut b): (A, B)`, and `a` to be bound again
@@ -92,8 +92,8 @@ impl VisitMut for StripMut {
     fn visit_expr_mut(&mut self, _: &mut Expr) {}
 }
 
-/// The attributes that the new binding needs: it is there when its argument is, and what the user
-/// allows or expects of the argument is now to be seen on it.
+/// The attributes that the new binding needs: `cfg`, since it exists only where its argument does,
+/// and lint levels, since the lint now fires on the new binding.
 fn attributes(attrs: &mut Vec<Attribute>, take_lints: bool) -> Vec<Attribute> {
     let is = |attr: &Attribute, names: &[&str]| names.iter().any(|name| attr.path().is_ident(name));
     let mut taken = Vec::new();

@@ -1,4 +1,4 @@
-//! The argument list as written: names and expressions, read past every mistake.
+//! Parses the argument list to names and expressions, and recovers from each error.
 
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote};
@@ -7,27 +7,27 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
-use crate::faults::Faults;
+use crate::errors::CollectedErrors;
 use crate::known::{argument_with, example, meant, names};
 
 /// `ttl = "30s"`
 pub(crate) struct Argument {
-    /// Nothing for what is most likely a key without its name.
+    /// `None` for a string alone, which is most likely the key.
     pub(crate) name: Option<Ident>,
-    /// Nothing where its error has been told.
+    /// `None` where an error was collected for it.
     pub(crate) value: Option<Expr>,
 }
 
 /// Input:  `key = "sync:<id>", ttl = "30s"`
-/// Output: `[Argument { key, "sync:<id>" }, Argument { ttl, "30s" }]`; every error goes to `faults`
-pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Vec<Argument> {
+/// Output: `[Argument { key, "sync:<id>" }, Argument { ttl, "30s" }]`; every error goes to `errors`
+pub(crate) fn parse(tokens: TokenStream, errors: &mut CollectedErrors) -> Vec<Argument> {
     let mut list = Vec::new();
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            match argument(input, faults) {
+            match argument(input, errors) {
                 Ok(argument) => list.push(argument),
                 Err(error) => {
-                    faults.push(error);
+                    errors.push(error);
                     skip_to_comma(input);
                 }
             }
@@ -35,7 +35,7 @@ pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Vec<Argument> {
                 break;
             }
             if let Err(error) = comma(input) {
-                faults.push(error);
+                errors.push(error);
                 if !at_argument(input) {
                     skip_to_comma(input);
                     input.parse::<Option<Token![,]>>()?;
@@ -45,19 +45,19 @@ pub(crate) fn parse(tokens: TokenStream, faults: &mut Faults) -> Vec<Argument> {
         Ok(())
     };
     if let Err(error) = parser.parse2(tokens) {
-        faults.push(error);
+        errors.push(error);
     }
     list
 }
 
-fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Error> {
+fn argument(input: ParseStream<'_>, errors: &mut CollectedErrors) -> Result<Argument, Error> {
     if !input.peek(Ident::peek_any) {
-        // A string alone is most likely the key, and not a reason to miss one as well.
+        // A string alone is most likely the key. A missing key shall not be reported as well.
         return match input.parse::<LitStr>() {
             Ok(text) => {
                 let written = text.token();
                 let message = format!("arguments have names: write `key = {written}`");
-                faults.push(Error::new(text.span(), message));
+                errors.push(Error::new(text.span(), message));
                 Ok(Argument {
                     name: None,
                     value: None,
@@ -69,7 +69,7 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
     let name = input.call(Ident::parse_any)?;
     let ends = input.is_empty() || input.peek(Token![,]);
     if ends && let Some(error) = bare(&name) {
-        faults.push(error);
+        errors.push(error);
         let is_policy = argument_with(&name.to_string()).is_some();
         return Ok(Argument {
             name: is_policy.then_some(name),
@@ -77,7 +77,7 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
         });
     }
     let value = value(&name, input).map_err(|error| {
-        faults.push(error);
+        errors.push(error);
         skip_to_comma(input);
     });
     Ok(Argument {
@@ -86,7 +86,7 @@ fn argument(input: ParseStream<'_>, faults: &mut Faults) -> Result<Argument, Err
     })
 }
 
-/// What is told of a word alone that is no argument.
+/// The error for a word without a value that is not an argument.
 fn bare(name: &Ident) -> Option<Error> {
     let word = name.to_string();
     let message = if names().any(|name| name == word) {
@@ -141,7 +141,7 @@ fn value(name: &Ident, input: ParseStream<'_>) -> Result<Expr, Error> {
         let message = format!("the value of `{name}` is not an expression: {error}");
         Error::new(error.span(), message)
     })?;
-    // `30 s`: one slip, and not a number without a unit and a missing comma.
+    // `30 s` is one error, not a number without a unit and a missing comma.
     if let Expr::Lit(ExprLit {
         lit: Lit::Int(_) | Lit::Float(_),
         ..

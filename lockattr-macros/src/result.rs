@@ -1,4 +1,4 @@
-//! What a function returns: the type of its value, or the future of it.
+//! The return type: the type of the value, or a future and the type of its output.
 
 use proc_macro2::Span;
 use quote::quote_spanned;
@@ -61,7 +61,7 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
     let ty = ungrouped(ty);
     match ty {
         Type::ImplTrait(opaque) => {
-            let value = value(promise(&opaque.bounds)?);
+            let value = output_of(future_bound(&opaque.bounds)?);
             Some(Future {
                 span: value.map_or(ty.span(), Type::span),
                 output: value.map(inferred),
@@ -71,11 +71,11 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
         }
         Type::Path(path) => {
             let (value, span) = if let Some(bounds) = pinned(&path.path) {
-                let value = value(promise(bounds)?);
+                let value = output_of(future_bound(bounds)?);
                 let span = value.map_or(ty.span(), Type::span);
                 (value.map(inferred), span)
             } else if is_alias(&path.path) {
-                // What an alias stands for is not in its text; the compiler knows.
+                // Only the compiler can resolve an alias, so the type is written as a projection.
                 let at = Span::mixed_site().located_at(ty.span());
                 let value = quote_spanned! {at=> <#ty as ::core::future::Future>::Output };
                 (syn::parse2(value).ok(), ty.span())
@@ -105,7 +105,9 @@ fn ungrouped(mut ty: &Type) -> &Type {
 
 /// Input:  `Send + Future<Output = u8>`
 /// Output: `Future<Output = u8>`
-fn promise<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<&'a PathSegment> {
+fn future_bound<'a>(
+    bounds: impl IntoIterator<Item = &'a TypeParamBound>,
+) -> Option<&'a PathSegment> {
     let mut names = bounds.into_iter().filter_map(|bound| match bound {
         TypeParamBound::Trait(bound) => bound.path.segments.last(),
         _ => None,
@@ -114,9 +116,9 @@ fn promise<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<&
 }
 
 /// Input:  `Future<Output = u8>`
-/// Output: `u8`, where it is said
-fn value(promise: &PathSegment) -> Option<&Type> {
-    arguments(promise).find_map(|argument| match argument {
+/// Output: `u8`, or `None` for `Future` alone
+fn output_of(bound: &PathSegment) -> Option<&Type> {
+    arguments(bound).find_map(|argument| match argument {
         GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
         _ => None,
     })

@@ -1,52 +1,38 @@
-//! The key template: text in, pieces or errors with byte ranges out.
+//! The key template: parses its text to pieces, or to errors with byte ranges.
 
 use std::ops::Range;
 
-use unicode_ident::{is_xid_continue, is_xid_start};
-
-use crate::flaw::{Flaw, Problem};
 use crate::foreign::foreign;
+use crate::placeholder::{self, Placeholder, is_path, leading_path, trailing_path};
+use crate::template_error::{TemplateError, TemplateErrorKind};
 
-/// The longest key that is sent to a store, and so the longest text worth compiling.
+/// The longest key that is sent to a store. A longer template could never be a key.
 pub(crate) const LONGEST: usize = 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Literal text, `<<` and `>>` already made one, and `<'$id'>` without its quotes.
+    /// Literal text: `<<` and `>>` are single brackets here, and `<'$id'>` is without its quotes.
     Text(String),
     Value(Placeholder),
 }
 
-/// `<order.owner.id()>`
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Placeholder {
-    /// As written, without the brackets.
-    pub(crate) written: String,
-    /// Where `written` stands in the template.
-    pub(crate) range: Range<usize>,
-    /// The argument, without `r#`.
-    pub(crate) root: String,
-    pub(crate) steps: Vec<Step>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Field(String),
-    Index(u32),
-    Call(String),
-}
-
-/// Input:  `"sync:<order.id>"`, and what leads from a path to the one that is meant by it: itself
-///         where it starts with an argument, or else one that does
-/// Output: `[Text("sync:"), Value(order, [Field(id)])]`, and no flaws; where there are some, the
-///         pieces are those that could be read
-pub(crate) fn parse(text: &str, meant: impl Fn(&str) -> Option<String>) -> (Vec<Piece>, Vec<Flaw>) {
+/// Input:  `"sync:<order.id>"`, and a function from a path to its correction: the path itself where
+///         it starts with an argument, or else a path that does
+/// Output: `[Text("sync:"), Value(order, [Field(id)])]` and no errors. Where there are errors, the
+///         pieces are those that could be parsed
+pub(crate) fn parse(
+    text: &str,
+    meant: impl Fn(&str) -> Option<String>,
+) -> (Vec<Piece>, Vec<TemplateError>) {
     if text.trim().is_empty() {
-        return (Vec::new(), vec![Flaw::new(0..0, Problem::Blank)]);
+        return (
+            Vec::new(),
+            vec![TemplateError::new(0..0, TemplateErrorKind::Blank)],
+        );
     }
     if text.len() > LONGEST {
-        let problem = Problem::TooLong(text.len());
-        return (Vec::new(), vec![Flaw::new(0..0, problem)]);
+        let kind = TemplateErrorKind::TooLong(text.len());
+        return (Vec::new(), vec![TemplateError::new(0..0, kind)]);
     }
     let mut scanner = Scanner {
         text,
@@ -54,22 +40,22 @@ pub(crate) fn parse(text: &str, meant: impl Fn(&str) -> Option<String>) -> (Vec<
         at: 0,
         after_value: None,
         pieces: Vec::new(),
-        flaws: Vec::new(),
+        errors: Vec::new(),
     };
     while let Some(c) = scanner.peek() {
         scanner.step(c);
     }
-    (scanner.pieces, scanner.flaws)
+    (scanner.pieces, scanner.errors)
 }
 
 struct Scanner<'a, M> {
     text: &'a str,
     meant: M,
     at: usize,
-    /// Where the placeholder starts that ended just here.
+    /// The start of the placeholder that ends at `at`, if one does.
     after_value: Option<usize>,
     pieces: Vec<Piece>,
-    flaws: Vec<Flaw>,
+    errors: Vec<TemplateError>,
 }
 
 impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
@@ -92,8 +78,8 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
             '>' => {
                 let word = trailing_path(&self.text[..at]);
                 let start = at - word.len();
-                let problem = Problem::Stray(self.path(word));
-                self.flaw(start..at + 1, problem);
+                let kind = TemplateErrorKind::Stray(self.path(word));
+                self.error(start..at + 1, kind);
                 self.literal(c);
             }
             '{' | '}' => self.brace(),
@@ -101,7 +87,7 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
         }
     }
 
-    /// A character of the text, or another language's placeholder.
+    /// A character of the text, or a placeholder of another template language.
     fn text(&mut self, c: char) {
         let before = self.text[..self.at].chars().next_back();
         let is_argument = |path: &str| (self.meant)(path).is_some_and(|meant| meant == path);
@@ -112,34 +98,34 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
             self.braces(1);
         } else if let Some(found) = foreign(before, self.rest(), is_argument) {
             let path = found.path.and_then(|path| self.path(path));
-            let problem = Problem::Foreign(found.written.to_owned(), path);
+            let kind = TemplateErrorKind::Foreign(found.written.to_owned(), path);
             let range = self.at..self.at + found.written.len();
             self.at = range.end;
-            self.flaw(range, problem);
+            self.error(range, kind);
             self.after_value = None;
         } else {
             self.plain(c);
         }
     }
 
-    /// A character that is nothing but itself.
+    /// A literal character, which may still be one that a key must not contain.
     fn plain(&mut self, c: char) {
         let at = self.at;
         match c {
             c if c.is_control() => {
-                self.flaw(at..at + c.len_utf8(), Problem::Control(c));
+                self.error(at..at + c.len_utf8(), TemplateErrorKind::Control(c));
                 self.literal(c);
             }
             '%' if self.after_value.is_some() => {
-                self.flaw(at..at + 1, Problem::Percent);
+                self.error(at..at + 1, TemplateErrorKind::Percent);
                 self.literal(c);
             }
             c => self.literal(c),
         }
     }
 
-    fn flaw(&mut self, range: Range<usize>, problem: Problem) {
-        self.flaws.push(Flaw::new(range, problem));
+    fn error(&mut self, range: Range<usize>, kind: TemplateErrorKind) {
+        self.errors.push(TemplateError::new(range, kind));
     }
 
     fn literal(&mut self, c: char) {
@@ -152,7 +138,7 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
         }
     }
 
-    /// The path that is meant by one that was written without brackets.
+    /// The correction of a path that was written without brackets.
     fn path(&self, written: &str) -> Option<String> {
         is_path(written).then(|| (self.meant)(written))?
     }
@@ -161,7 +147,7 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
         self.braces(0);
     }
 
-    /// One error for `{user_id}`, `${user_id}` and `{{ user_id }}`, not one for each brace.
+    /// `{user_id}`, `${user_id}` and `{{ user_id }}` are one error each, not one for each brace.
     fn braces(&mut self, sign: usize) {
         let rest = &self.rest()[sign..];
         let open = rest.len() - rest.trim_start_matches('{').len();
@@ -175,17 +161,17 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
         } else {
             (sign + 1, None)
         };
-        self.flaw(self.at..self.at + length, Problem::Brace(path));
+        self.error(self.at..self.at + length, TemplateErrorKind::Brace(path));
         self.at += length;
         self.after_value = None;
     }
 
     /// Input:  `<'$id'>`
-    /// Output: the text between the quotes, whatever it looks like
+    /// Output: the text between the quotes, taken literally
     fn quoted(&mut self, length: usize) {
         let start = self.at;
         if length == 0 {
-            self.flaw(start..start + 4, Problem::Empty);
+            self.error(start..start + 4, TemplateErrorKind::Empty);
         }
         self.at += 2;
         let end = self.at + length;
@@ -193,7 +179,7 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
             && let Some(c) = self.peek()
         {
             if c == '{' || c == '}' {
-                self.flaw(self.at..self.at + 1, Problem::Brace(None));
+                self.error(self.at..self.at + 1, TemplateErrorKind::Brace(None));
             }
             self.plain(c);
         }
@@ -215,149 +201,25 @@ impl<M: Fn(&str) -> Option<String>> Scanner<'_, M> {
             .filter(|end| rest[*end..].starts_with('>'))
         else {
             let word = leading_path(rest);
-            let problem = Problem::Unclosed(self.path(word));
-            self.flaw(start..inside + word.len(), problem);
+            let kind = TemplateErrorKind::Unclosed(self.path(word));
+            self.error(start..inside + word.len(), kind);
             self.at = inside + word.len();
             self.after_value = None;
             return;
         };
         let end = inside + end;
-        match placeholder(&self.text[inside..end], inside) {
+        match placeholder::parse(&self.text[inside..end], inside) {
             Ok(value) => {
                 if let Some(before) = self.after_value {
-                    self.flaw(before..end + 1, Problem::Adjacent);
+                    self.error(before..end + 1, TemplateErrorKind::Adjacent);
                 }
                 self.pieces.push(Piece::Value(value));
             }
-            Err(flaw) => self.flaws.push(flaw),
+            Err(error) => self.errors.push(error),
         }
         self.at = end + 1;
         self.after_value = Some(start);
     }
-}
-
-/// Input:  `"order.id()", 6`
-/// Output: `Placeholder { root: "order", steps: [Call("id")], range: 6..16 }`
-fn placeholder(written: &str, start: usize) -> Result<Placeholder, Flaw> {
-    let range = start..start + written.len();
-    let trimmed = written.trim();
-    if trimmed.is_empty() {
-        return Err(Flaw::new(start - 1..range.end + 1, Problem::Empty));
-    }
-    if let Some(flaw) = slip(written, start) {
-        return Err(flaw);
-    }
-    if trimmed != written {
-        return Err(Flaw::new(range, Problem::Spaces(trimmed.to_owned())));
-    }
-    let mut root = None;
-    let mut steps = Vec::new();
-    let mut at = start;
-    for part in written.split('.') {
-        let here = at..at + part.len();
-        at = here.end + 1;
-        let flaw = |problem| Flaw::new(here.clone(), problem);
-        let (name, called) = match part.strip_suffix("()") {
-            Some(name) => (name, true),
-            None => (part, false),
-        };
-        let bare = name.strip_prefix("r#").unwrap_or(name);
-        if part.is_empty() {
-            return Err(Flaw::new(range, Problem::Dot));
-        } else if bare == "_" {
-            return Err(flaw(Problem::Underscore));
-        } else if root.is_none() && called {
-            return Err(flaw(Problem::Called(name.to_owned())));
-        } else if root.is_some() && bare == "await" {
-            return Err(flaw(Problem::Await));
-        } else if let Some(index) = index(part).filter(|_| root.is_some()) {
-            steps.push(Step::Index(index));
-        } else if !is_word(bare) {
-            return Err(flaw(Problem::NotAName(part.to_owned())));
-        } else if root.is_none() {
-            root = Some(bare.to_owned());
-        } else if called {
-            steps.push(Step::Call(bare.to_owned()));
-        } else {
-            steps.push(Step::Field(bare.to_owned()));
-        }
-    }
-    let Some(root) = root else {
-        return Err(Flaw::new(range, Problem::Empty));
-    };
-    Ok(Placeholder {
-        written: written.to_owned(),
-        range,
-        root,
-        steps,
-    })
-}
-
-/// What people write in a placeholder because another template language has it.
-fn slip(written: &str, start: usize) -> Option<Flaw> {
-    let at = |index: usize, problem| Some(Flaw::new(start + index..start + written.len(), problem));
-    if let Some(open) = written.find('(')
-        && !written[open..].starts_with("()")
-    {
-        return at(open, Problem::MethodArguments);
-    }
-    if written.contains("::") {
-        return at(0, Problem::Path);
-    }
-    if let Some(colon) = written.find(':') {
-        return at(colon, Problem::Format);
-    }
-    if let Some(open) = written.find('[') {
-        return at(open, Problem::Indexed);
-    }
-    if written.starts_with(['&', '*']) {
-        return at(
-            0,
-            Problem::Reference(written.trim_start_matches(['&', '*', ' ']).to_owned()),
-        );
-    }
-    None
-}
-
-fn index(part: &str) -> Option<u32> {
-    let plain = part.bytes().all(|b| b.is_ascii_digit());
-    let leading_zero = part.len() > 1 && part.starts_with('0');
-    (plain && !leading_zero).then(|| part.parse().ok())?
-}
-
-fn is_word(text: &str) -> bool {
-    let mut chars = text.chars();
-    chars.next().is_some_and(|c| is_xid_start(c) || c == '_') && chars.all(in_word)
-}
-
-/// What the compiler takes for a part of a name: `\u{93f}` is one, and no letter.
-pub(crate) fn in_word(c: char) -> bool {
-    is_xid_continue(c)
-}
-
-fn is_path(text: &str) -> bool {
-    placeholder(text, 1).is_ok()
-}
-
-/// Input:  `"user_id:more"`
-/// Output: `"user_id"`
-pub(crate) fn leading_path(text: &str) -> &str {
-    let end = text
-        .find(|c: char| !in_word(c) && c != '.')
-        .unwrap_or(text.len());
-    &text[..end]
-}
-
-/// Input:  `"sync:user_id"`
-/// Output: `"user_id"`
-fn trailing_path(text: &str) -> &str {
-    let start = text
-        .char_indices()
-        .rev()
-        .take_while(|(_, c)| in_word(*c) || *c == '.')
-        .last()
-        .map_or(text.len(), |(at, _)| at);
-    &text[start..]
 }
 
 #[cfg(test)]
@@ -365,9 +227,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::placeholder::Step;
 
     /// Every path starts with an argument.
-    fn parse(text: &str) -> (Vec<Piece>, Vec<Flaw>) {
+    fn parse(text: &str) -> (Vec<Piece>, Vec<TemplateError>) {
         super::parse(text, |path| Some(path.to_owned()))
     }
 
@@ -450,12 +313,12 @@ mod tests {
 
     #[test]
     fn what_is_refused_and_where() {
-        use Problem::{
+        use TemplateErrorKind::{
             Adjacent, Await, Blank, Brace, Called, Control, Dot, Empty, Foreign, Format, Indexed,
             MethodArguments, NotAName, Path, Percent, Reference, Spaces, Stray, TooLong, Unclosed,
             Underscore,
         };
-        for (template, range, problem) in [
+        for (template, range, kind) in [
             ("", 0..0, Blank),
             ("  ", 0..0, Blank),
             ("a:<user_id", 2..10, Unclosed(Some("user_id".into()))),
@@ -508,15 +371,15 @@ mod tests {
             ("a\u{85}b", 1..3, Control('\u{85}')),
             (&"x".repeat(1025), 0..0, TooLong(1025)),
         ] {
-            let flaws = vec![Flaw::new(range, problem)];
-            assert_eq!(parse(template).1, flaws, "{template}");
+            let errors = vec![TemplateError::new(range, kind)];
+            assert_eq!(parse(template).1, errors, "{template}");
         }
     }
 
     #[test]
     fn all_flaws_are_found_at_once() {
-        let (pieces, flaws) = parse("{a}:<>:<b:<c>");
-        let ranges: Vec<_> = flaws.into_iter().map(|flaw| flaw.range).collect();
+        let (pieces, errors) = parse("{a}:<>:<b:<c>");
+        let ranges: Vec<_> = errors.into_iter().map(|error| error.range).collect();
         assert_eq!(ranges, [0..3, 4..6, 7..9]);
         assert_eq!(pieces.last(), Some(&value("c", 11, "c", vec![])));
     }
@@ -535,8 +398,8 @@ mod tests {
         /// What is accepted means one thing: writing the pieces out again gives the template.
         #[test]
         fn pieces_are_the_whole_template(text in r"[<>%a_.()é0:#r-]{0,24}") {
-            let (pieces, flaws) = parse(&text);
-            if flaws.is_empty() {
+            let (pieces, errors) = parse(&text);
+            if errors.is_empty() {
                 let again: String = pieces
                     .iter()
                     .map(|piece| match piece {
@@ -550,14 +413,14 @@ mod tests {
     }
 
     fn check(text: &str) -> Result<(), TestCaseError> {
-        let (pieces, flaws) = parse(text);
+        let (pieces, errors) = parse(text);
         let side_by_side = pieces
             .windows(2)
             .any(|pair| matches!(pair, [Piece::Value(_), Piece::Value(_)]));
-        prop_assert!(!pieces.is_empty() || !flaws.is_empty());
-        prop_assert!(!side_by_side || !flaws.is_empty());
-        for flaw in flaws {
-            prop_assert!(text.get(flaw.range.clone()).is_some(), "{:?}", flaw);
+        prop_assert!(!pieces.is_empty() || !errors.is_empty());
+        prop_assert!(!side_by_side || !errors.is_empty());
+        for error in errors {
+            prop_assert!(text.get(error.range.clone()).is_some(), "{:?}", error);
         }
         Ok(())
     }

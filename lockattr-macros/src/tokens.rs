@@ -1,11 +1,11 @@
-//! Small changes to tokens.
+//! Helpers for tokens.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned as _;
 
-/// An expression that `&` can stand before.
+/// The expression as an operand of `&`, in parentheses where precedence needs them.
 pub(crate) fn operand(expr: &Expr) -> TokenStream {
     match expr {
         Expr::Path(_)
@@ -24,7 +24,7 @@ pub(crate) fn operand(expr: &Expr) -> TokenStream {
     }
 }
 
-/// The same tokens, with the same meaning, at another place.
+/// The same tokens with the same hygiene, located at another span.
 pub(crate) fn located(tokens: &TokenStream, at: Span) -> TokenStream {
     tokens
         .clone()

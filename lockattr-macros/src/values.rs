@@ -1,20 +1,20 @@
-//! The values of arguments, each of its kind.
+//! Parses the value of each kind of argument.
 
 use proc_macro2::Ident;
 use quote::ToTokens as _;
 use syn::{Error, Expr, ExprLit, ExprReturn, ExprUnary, Lit, LitStr, Path, UnOp};
 
 use crate::duration::{self, Bounds};
-use crate::names::nearest;
+use crate::suggest::nearest;
 
-/// A duration.
-pub(crate) enum Length {
+/// The value of an argument that is a duration.
+pub(crate) enum DurationValue {
     Millis(u64),
     /// Of type `Duration`.
     Expr(Expr),
 }
 
-/// Out of parentheses, and of the invisible groups that `macro_rules!` puts around what it passes on.
+/// The expression without parentheses, and without the invisible groups that `macro_rules!` adds.
 pub(crate) fn ungrouped(value: Expr) -> Expr {
     match value {
         Expr::Group(group) => ungrouped(*group.expr),
@@ -74,7 +74,7 @@ fn key(value: &Expr) -> Result<LitStr, Error> {
     Err(Error::new_spanned(value, message))
 }
 
-pub(crate) fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, Error> {
+pub(crate) fn duration(name: &str, value: Expr, bounds: Bounds) -> Result<DurationValue, Error> {
     let rule = format!(
         "`{name}` is a duration in quotes, such as \"500ms\", \"30s\" or \"1m 30s\", {}, or an \
          expression of type `Duration`",
@@ -94,22 +94,22 @@ pub(crate) fn length(name: &str, value: Expr, bounds: Bounds) -> Result<Length, 
             ..
         }) => {
             let text = text.value();
-            let problem = match duration::parse(&text, bounds) {
-                Ok(millis) => return Ok(Length::Millis(millis)),
-                Err(problem) => problem,
+            let error = match duration::parse(&text, bounds) {
+                Ok(millis) => return Ok(DurationValue::Millis(millis)),
+                Err(error) => error,
             };
-            let likely = match problem.likely {
+            let likely = match error.likely {
                 Some(likely) => format!("; did you mean \"{likely}\"?"),
                 None => String::new(),
             };
-            format!("`{name} = {text:?}`: {}{likely}\n{rule}", problem.what)
+            format!("`{name} = {text:?}`: {}{likely}\n{rule}", error.message)
         }
         Expr::Lit(ExprLit {
             lit: lit @ (Lit::Int(_) | Lit::Float(_)),
             ..
         }) => format!("{}\n{rule}", without_quotes(name, lit, bounds)),
         Expr::Lit(_) => rule,
-        _ => return Ok(Length::Expr(value)),
+        _ => return Ok(DurationValue::Expr(value)),
     };
     Err(Error::new_spanned(value, message))
 }
@@ -122,7 +122,7 @@ fn without_quotes(name: &str, number: &Lit, bounds: Bounds) -> String {
         Lit::Float(number) => (number.base10_digits(), number.suffix()),
         _ => ("", ""),
     };
-    // `30u64` has the type of a number, and no unit either.
+    // The suffix of `30u64` is a type, not a unit.
     let is_type = suffix.starts_with(['u', 'i', 'f']) && !suffix.starts_with("us");
     if suffix.is_empty() || is_type {
         let text = format!("{digits}s");
@@ -134,7 +134,7 @@ fn without_quotes(name: &str, number: &Lit, bounds: Bounds) -> String {
     let text = format!("{digits}{suffix}");
     let likely = match duration::parse(&text, bounds) {
         Ok(_) => Some(text),
-        Err(problem) => problem.likely,
+        Err(error) => error.likely,
     };
     let likely = likely.map_or_else(String::new, |likely| {
         format!(": write `{name} = {likely:?}`")
@@ -143,7 +143,7 @@ fn without_quotes(name: &str, number: &Lit, bounds: Bounds) -> String {
 }
 
 /// Input:  `cancel("2s")`
-/// Output: `"2s"`, and nothing for what is no call of `cancel`
+/// Output: `"2s"`, or `None` for any other expression
 pub(crate) fn grace(value: &Expr) -> Result<Option<Expr>, Error> {
     let Expr::Call(call) = value else {
         return Ok(None);
@@ -240,7 +240,7 @@ pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<
         _ => match word.as_deref().and_then(nearest) {
             Some(word) => format!("did you mean `{name} = {word}`?\n{rule}"),
             None if word.as_deref().is_some_and(waits) => waiting(name, "\"5s\"", &rule),
-            // An outcome that is no word of another argument either is a value.
+            // A constant or an expression can only be meant as the value to return.
             None if is_value(&value) => {
                 let value = value.to_token_stream();
                 format!("a value is given back by `return`: `{name} = return {value}`\n{rule}")
@@ -254,7 +254,7 @@ pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<
     Err(Error::new_spanned(value, message))
 }
 
-/// Whether a word for waiting is in the place of what follows after it.
+/// Whether a policy's word asks to wait, which is no policy but an argument.
 fn waits(word: &str) -> bool {
     ["wait", "retry", "block", "queue"].contains(&word)
 }
@@ -266,7 +266,7 @@ fn waiting(name: &str, time: &str, rule: &str) -> String {
     )
 }
 
-/// The last name of a path, and keywords that are a word here.
+/// The last name of a path, or the keyword `continue`, which is a policy here.
 fn word(value: &Expr) -> Option<String> {
     match value {
         Expr::Path(path) => Some(path.path.segments.last()?.ident.to_string()),

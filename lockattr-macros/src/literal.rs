@@ -1,13 +1,13 @@
-//! Where something stands in a string literal: in its source text, and drawn for people.
+//! Byte ranges of a string literal: underlined in a message, and mapped to its source text.
 
 use std::ops::Range;
 
-/// The widest drawing; longer texts are cut around the place.
+/// The widest underlined text. A longer one is cut around its range.
 const WIDTH: usize = 64;
 
 /// Input:  `"sync:<usr_id>", 6..12`
 /// Output: `"    sync:<usr_id>\n          ^^^^^^"`
-pub(crate) fn draw(text: &str, range: &Range<usize>) -> String {
+pub(crate) fn underlined(text: &str, range: &Range<usize>) -> String {
     let cells: Vec<(usize, String)> = text
         .char_indices()
         .map(|(at, c)| (at, visible(c)))
@@ -44,8 +44,8 @@ fn visible(c: char) -> String {
     }
 }
 
-/// The bytes of a literal's source text that stand for the given bytes of its value, if that can
-/// be told.
+/// The bytes of a literal's source text that make the given bytes of its value. `None` where the
+/// source text does not decode to the value.
 ///
 /// Input:  `r#""a\n<b>""#, "a\n<b>", 3..4`
 /// Output: 5..6
@@ -58,7 +58,7 @@ pub(crate) fn in_source(source: &str, value: &str, range: &Range<usize>) -> Opti
     Some(*map.get(range.start)?..*map.get(range.end)?)
 }
 
-/// For each byte of the value, and its end, the byte of the source.
+/// The offset in the source of each byte of the value, and of its end.
 fn raw(source: &str, value: &str) -> Option<Vec<usize>> {
     let open = source.find('"')? + 1;
     source[open..].starts_with(value).then_some(())?;
@@ -88,7 +88,7 @@ fn escaped(source: &str, value: &str) -> Option<Vec<usize>> {
 }
 
 /// Input:  `"\\n…"`
-/// Output: the character it stands for, if it stands for one, and the length of the escape
+/// Output: the character it makes, if it makes one, and the length of the escape
 fn escape(text: &str) -> Option<(Option<char>, usize)> {
     let kind = text[1..].chars().next()?;
     let simple = |c| Some((Some(c), 2));
@@ -123,23 +123,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_drawn() {
+    fn a_range_is_underlined() {
         assert_eq!(
-            draw("sync:<usr_id>", &(6..12)),
+            underlined("sync:<usr_id>", &(6..12)),
             "    sync:<usr_id>\n          ^^^^^^"
         );
-        assert_eq!(draw("a\nb", &(1..2)), "    a\\nb\n     ^^");
-        assert_eq!(draw("é<", &(2..3)), "    é<\n     ^");
-        assert_eq!(draw("", &(0..0)), "    \n    ^");
+        assert_eq!(underlined("a\nb", &(1..2)), "    a\\nb\n     ^^");
+        assert_eq!(underlined("é<", &(2..3)), "    é<\n     ^");
+        assert_eq!(underlined("", &(0..0)), "    \n    ^");
         let long = format!("{}<b>", "x".repeat(100));
         assert_eq!(
-            draw(&long, &(101..102)),
+            underlined(&long, &(101..102)),
             format!("    …{}<b>\n    {}^", "x".repeat(31), " ".repeat(33))
         );
     }
 
     #[test]
-    fn a_place_is_found_in_the_source() {
+    fn a_range_is_found_in_the_source() {
         for (source, value, range, found) in [
             (r#""a<b>""#, "a<b>", 2..3, Some(3..4)),
             (r##"r#"a<b>"#"##, "a<b>", 2..3, Some(5..6)),
@@ -155,10 +155,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_place_is_drawn(text in any::<String>(), a in any::<usize>(), b in any::<usize>()) {
+        fn any_range_is_underlined(text in any::<String>(), a in any::<usize>(), b in any::<usize>()) {
             let bounds: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (a, b) = (bounds[a % bounds.len()], bounds[b % bounds.len()]);
-            draw(&text, &(a.min(b)..a.max(b)));
+            underlined(&text, &(a.min(b)..a.max(b)));
         }
 
         #[test]

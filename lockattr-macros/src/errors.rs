@@ -1,11 +1,10 @@
-//! The errors of one attribute, all told in one build.
+//! The errors of one attribute, all of them reported in one build.
 
 use proc_macro2::TokenStream;
 use syn::Error;
 
-/// Input:  [], value
-/// Output: the value; with errors, all of them as one
-pub(crate) fn all<T>(errors: impl IntoIterator<Item = Error>, value: T) -> Result<T, Error> {
+/// The value where there are no errors, or else all errors combined into one.
+pub(crate) fn combined<T>(errors: impl IntoIterator<Item = Error>, value: T) -> Result<T, Error> {
     let combined = errors.into_iter().reduce(|mut all, one| {
         all.combine(one);
         all
@@ -14,9 +13,9 @@ pub(crate) fn all<T>(errors: impl IntoIterator<Item = Error>, value: T) -> Resul
 }
 
 #[derive(Default)]
-pub(crate) struct Faults(Vec<Error>);
+pub(crate) struct CollectedErrors(Vec<Error>);
 
-impl Faults {
+impl CollectedErrors {
     pub(crate) fn push(&mut self, error: Error) {
         self.0.push(error);
     }
@@ -25,7 +24,7 @@ impl Faults {
         self.0.is_empty()
     }
 
-    /// The value, or nothing and its error kept.
+    /// The value, or `None` after its error was collected.
     pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }

@@ -1,35 +1,35 @@
-//! What can be wrong with a key template, worded as advice.
+//! The errors of a key template, and the advice for each.
 
 use std::ops::Range;
 
-use crate::names::list;
+use crate::suggest::list;
 use crate::template::LONGEST;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Flaw {
+pub(crate) struct TemplateError {
     /// Bytes of the template.
     pub(crate) range: Range<usize>,
-    pub(crate) problem: Problem,
+    pub(crate) kind: TemplateErrorKind,
 }
 
-impl Flaw {
-    pub(crate) fn new(range: Range<usize>, problem: Problem) -> Self {
-        Self { range, problem }
+impl TemplateError {
+    pub(crate) fn new(range: Range<usize>, kind: TemplateErrorKind) -> Self {
+        Self { range, kind }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
+pub(crate) enum TemplateErrorKind {
     Blank,
     TooLong(usize),
     Control(char),
-    /// The path that is meant by what is between the braces, where there is one.
+    /// The path that the text between the braces suggests, if it is one.
     Brace(Option<String>),
-    /// Another language's placeholder, and the path that is meant by it, where there is one.
+    /// A placeholder of another template language, and the path that it suggests, if it is one.
     Foreign(String, Option<String>),
-    /// The path that is meant by what follows the `<`, where there is one.
+    /// The path that follows the `<`, if there is one.
     Unclosed(Option<String>),
-    /// The path that is meant by what the `>` follows, where there is one.
+    /// The path that precedes the `>`, if there is one.
     Stray(Option<String>),
     Empty,
     Spaces(String),
@@ -45,22 +45,22 @@ pub(crate) enum Problem {
     Format,
     Reference(String),
     Await,
-    /// No argument has this name; the nearest that there is.
+    /// No argument has this name. The second is the nearest name that exists.
     Unknown(String, Option<String>),
     /// `self` in a function without a receiver.
     NoReceiver,
-    /// No argument has this name, and `#[async_trait]` has taken the names of patterns away.
+    /// No argument has this name, and `#[async_trait]` has replaced the patterns of arguments.
     Destructured(String),
 }
 
 /// The names a placeholder may start with.
-pub(crate) struct Here<'a> {
+pub(crate) struct Candidates<'a> {
     pub(crate) names: &'a [String],
     pub(crate) receiver: bool,
 }
 
-impl Here<'_> {
-    /// Every name there is, `self` last.
+impl Candidates<'_> {
+    /// Every name, `self` last.
     pub(crate) fn all(&self) -> impl Iterator<Item = &str> {
         let receiver = self.receiver.then_some("self");
         self.names.iter().map(String::as_str).chain(receiver)
@@ -78,9 +78,9 @@ impl Here<'_> {
     }
 }
 
-impl Problem {
-    /// What is wrong, and what was probably meant.
-    pub(crate) fn what(&self) -> String {
+impl TemplateErrorKind {
+    /// The first line of the message: what is wrong, and what was probably meant.
+    pub(crate) fn message(&self) -> String {
         match self {
             Self::Blank => "the key is empty".into(),
             Self::TooLong(length) => format!("the key is {length} bytes long"),
@@ -136,16 +136,17 @@ impl Problem {
         }
     }
 
-    /// What would be right, and the reason where it is not plain; empty where that has been said.
-    pub(crate) fn rule(&self, here: &Here<'_>) -> String {
+    /// The further lines of the message: the rule and its reason. Empty where the first line says
+    /// enough.
+    pub(crate) fn rule(&self, candidates: &Candidates<'_>) -> String {
         match self {
             Self::Spaces(_) | Self::Reference(_) => "",
-            Self::Unknown(name, None) if here.receiver => {
-                let names = here.text();
+            Self::Unknown(name, None) if candidates.receiver => {
+                let names = candidates.text();
                 return format!("{names}; a field of `self` is written `<self.{name}>`");
             }
             Self::Empty | Self::Called(_) | Self::Unknown(..) | Self::NoReceiver => {
-                return here.text();
+                return candidates.text();
             }
             Self::Blank => "a key names what is locked, such as \"sync:<user_id>\"",
             Self::TooLong(_) => return format!("a key has at most {LONGEST} bytes"),
@@ -158,9 +159,9 @@ impl Problem {
                  reads them as hash tags"
             }
             Self::Foreign(written, path) => {
-                let here = path.is_none().then(|| here.text() + "\n");
-                let here = here.unwrap_or_default();
-                return format!("{here}for the characters themselves write `<'{written}'>`");
+                let list = path.is_none().then(|| candidates.text() + "\n");
+                let list = list.unwrap_or_default();
+                return format!("{list}for the characters themselves write `<'{written}'>`");
             }
             Self::Unclosed(None) => "a placeholder is written `<name>`, a plain angle bracket `<<`",
             Self::Unclosed(_) => "a plain angle bracket is written `<<`",

@@ -1,6 +1,6 @@
-//! Finding the name that was meant, and listing the ones there are.
+//! Suggestions for a misspelt name, and lists of the names that exist.
 
-/// The known name that `written` is most likely a slip of.
+/// The known name that is nearest to `written`, if one is near enough to be meant.
 ///
 /// Input:  `"usr_id", ["order", "user_id"]`
 /// Output: `Some("user_id")`
@@ -27,7 +27,7 @@ pub(crate) fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// Spelling habits are no difference: `onBusy`, `ON_BUSY` and `on-busy` all mean `on_busy`.
+/// Case and separators do not count: `onBusy`, `ON_BUSY` and `on-busy` all mean `on_busy`.
 fn fold(name: &str) -> Vec<char> {
     name.chars()
         .filter(|c| *c != '_' && *c != '-')
@@ -46,13 +46,13 @@ fn cost(written: &[char], name: &[char]) -> Option<usize> {
     if distance <= allowed {
         return Some(distance);
     }
-    // `user` for `user_id` and `id` for `user_id`: a part of the name instead of the whole. Worse
-    // than any slip of the finger.
+    // `user` and `id` for `user_id`: a part of the name instead of the whole. It costs more than any
+    // misspelling.
     let part = written.len() >= 2 && (name.starts_with(written) || name.ends_with(written));
     part.then_some(1000 + distance)
 }
 
-/// Insertions, deletions, replacements and swaps of neighbours between two words.
+/// The Damerau-Levenshtein distance (optimal string alignment) of two words.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,0 +1,77 @@
+//! Arguments that are right alone and contradict each other.
+//!
+//! Only what is written out can be compared here. Expressions are checked when they run.
+
+use std::time::Duration;
+
+use crate::args::{Args, OnLost};
+use crate::values::DurationValue;
+
+/// Each contradiction, and the argument at which it is reported.
+pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut refuse = |name, message: String| found.push((name, message));
+    if !args.renew && matches!(args.on_lost, OnLost::Continue) {
+        refuse(
+            "on_lost",
+            "`on_lost = continue` with `renew = false` holds no lock: nobody renews the lease, \
+             and the body runs on after its end\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    let millis = |length: &Option<DurationValue>| match length {
+        Some(DurationValue::Millis(millis)) => Some(*millis),
+        _ => None,
+    };
+    let shown = |millis| humantime::format_duration(Duration::from_millis(millis));
+    if let (Some(min), Some(max)) = (millis(&args.min_hold), millis(&args.max_hold))
+        && min > max
+    {
+        refuse(
+            "min_hold",
+            format!(
+                "`min_hold` is longer than `max_hold`: the key would stay closed for {}, and \
+                 the lease ends after {}",
+                shown(min),
+                shown(max)
+            ),
+        );
+    }
+    if let (false, Some(ttl), Some(max)) = (args.renew, millis(&args.ttl), millis(&args.max_hold))
+        && max > ttl
+    {
+        refuse(
+            "max_hold",
+            format!(
+                "`max_hold` is never reached: with `renew = false` the lease ends with its ttl, \
+                 after {}\nraise `ttl`, or leave out one of the two",
+                shown(ttl)
+            ),
+        );
+    }
+    if args.max_hold.is_some() && matches!(args.on_lost, OnLost::Continue) {
+        refuse(
+            "on_lost",
+            "`on_lost = continue` with `max_hold` never ends the body: `max_hold` ends the \
+             lease, and `continue` runs on without it\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if args.once.is_some() && args.permits.is_some() {
+        refuse(
+            "permits",
+            "`once` and `permits` contradict each other: work that is done is done for all \
+             holders of the key\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if args.keys.len() > 1 && args.permits.is_some() {
+        refuse(
+            "permits",
+            "`permits` are of one key, and there are several\nlock the key that has several \
+             holders in a function of its own"
+                .to_owned(),
+        );
+    }
+    found
+}
