@@ -7,6 +7,7 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
+use crate::duration;
 use crate::errors::CollectedErrors;
 use crate::known::{argument_with, example, meant, names};
 
@@ -52,14 +53,16 @@ pub(crate) fn parse(tokens: TokenStream, errors: &mut CollectedErrors) -> Vec<Ar
 
 fn argument(input: ParseStream<'_>, errors: &mut CollectedErrors) -> Result<Argument, Error> {
     if !input.peek(Ident::peek_any) {
-        // A string alone is most likely the key. A missing key shall not be reported as well.
         return match input.parse::<LitStr>() {
             Ok(text) => {
                 let written = text.token();
-                let message = format!("arguments have names: write `key = {written}`");
+                // A string alone is most likely the key, which shall not be reported as missing then.
+                let is_duration = duration::parse(&text.value(), duration::TTL).is_ok();
+                let name = if is_duration { "ttl" } else { "key" };
+                let message = format!("arguments have names: write `{name} = {written}`");
                 errors.push(Error::new(text.span(), message));
                 Ok(Argument {
-                    name: None,
+                    name: is_duration.then(|| Ident::new(name, text.span())),
                     value: None,
                 })
             }

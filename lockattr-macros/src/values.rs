@@ -242,7 +242,7 @@ pub(crate) fn policy(name: &str, value: Expr, words: &[&'static str]) -> Result<
             None if word.as_deref().is_some_and(waits) => waiting(name, "\"5s\"", &rule),
             // A constant or an expression can only be meant as the value to return.
             None if is_value(&value) => {
-                let value = value.to_token_stream();
+                let value = value.to_token_stream().to_string().replace(" :: ", "::");
                 format!("a value is given back by `return`: `{name} = return {value}`\n{rule}")
             }
             None => {

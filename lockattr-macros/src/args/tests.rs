@@ -70,6 +70,14 @@ fn every_slip_once() {
         ),
         (r#""a""#, &["arguments have names: write `key = \"a\"`"]),
         (
+            r#"key = "a", "30s""#,
+            &["arguments have names: write `ttl = \"30s\"`"],
+        ),
+        (
+            r#"key = "a", on_busy = Error::Busy"#,
+            &["a value is given back by `return`: `on_busy = return Error::Busy`"],
+        ),
+        (
             r#"kye = "a""#,
             &["there is no argument `kye`: did you mean `key`?"],
         ),
