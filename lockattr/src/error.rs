@@ -64,11 +64,12 @@ pub enum Error {
     },
     /// The key could not be made from the arguments; the store was not asked.
     Key(KeyError),
-    /// A ttl, wait or other setting of this call is out of bounds; the store was not asked.
+    /// A ttl, wait or other setting of this call is out of bounds, of the library's or of its store's;
+    /// nothing was asked for.
     Invalid {
         /// The key, without the client's prefix.
         key: String,
-        /// The setting, its value and the rule.
+        /// The setting, its value and the rule; or what the store says.
         reason: String,
     },
     /// The client could not be set up: a URL, prefix or timeout that cannot work.
@@ -111,6 +112,7 @@ struct Inner {
 enum Kind {
     Refused,
     InDoubt,
+    Invalid,
     Late,
 }
 
@@ -125,6 +127,28 @@ impl StoreError {
     /// After an acquire that failed so, the key is given back in case it was granted.
     pub fn in_doubt(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(message.into(), Kind::InDoubt)
+    }
+
+    /// The store takes no such request from this caller, whatever its state: a key that is too long for
+    /// it, for example. Becomes [`Error::Invalid`]: no fallback runs, and others who wait for the same
+    /// lock go on waiting.
+    pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(message.into(), Kind::Invalid)
+    }
+
+    /// What a call is told that has asked for this key.
+    pub(crate) fn told_of(self, key: &str) -> Error {
+        let key = key.to_owned();
+        if self.is_invalid() {
+            let reason = self.to_string();
+            Error::Invalid { key, reason }
+        } else {
+            Error::Unavailable { key, source: self }
+        }
+    }
+
+    pub(crate) fn is_invalid(&self) -> bool {
+        self.0.kind == Kind::Invalid
     }
 
     /// The store granted, and the grant came when its ttl was over.

@@ -161,10 +161,7 @@ impl Lease {
                 lease.lose(cause);
                 Err(lease.lost(lease.loss().unwrap_or(cause)))
             }
-            Err(source) => Err(Error::Unavailable {
-                key: self.key().to_owned(),
-                source,
-            }),
+            Err(source) => Err(source.told_of(self.key())),
         }
     }
 

@@ -181,7 +181,10 @@ impl Caller<'_> {
                         return Err(refusal(&asked.acquisition.keys, refused));
                     }
                     Err(source) => {
-                        front.unavailable(&source);
+                        // What is this caller's fault alone the next one may ask for.
+                        if !source.is_invalid() {
+                            front.unavailable(&source);
+                        }
                         return Err(asked.unavailable(source));
                     }
                 };
@@ -391,10 +394,7 @@ impl<'a> Asked<'a> {
     }
 
     fn unavailable(&self, source: StoreError) -> Error {
-        Error::Unavailable {
-            key: self.acquisition.keys.label().to_owned(),
-            source,
-        }
+        source.told_of(self.acquisition.keys.label())
     }
 }
 

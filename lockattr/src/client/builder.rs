@@ -117,7 +117,7 @@ impl ClientBuilder {
         let checking = keeper.ask_store(keeper.store.check(claim));
         match checking.await {
             Ok(()) => Ok(client),
-            Err(source) => Err(Error::Unavailable { key, source }),
+            Err(source) => Err(source.told_of(&key)),
         }
     }
 

@@ -80,10 +80,7 @@ impl Keeper {
                 if !source.is_in_doubt() {
                     extending.refused();
                 }
-                return Err(Error::Unavailable {
-                    key: lease.keys.label().to_owned(),
-                    source,
-                });
+                return Err(source.told_of(lease.keys.label()));
             }
         };
         drop(extending);

@@ -27,6 +27,7 @@ mod harness;
 mod holds;
 mod hostile;
 mod inline_wakers;
+mod invalid_requests;
 mod joined_ends;
 mod joining;
 mod judges;
