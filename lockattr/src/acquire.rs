@@ -278,6 +278,15 @@ impl Call {
         }
     }
 
+    /// The same without waiting.
+    fn at_once(self) -> Self {
+        Self {
+            waits: false,
+            give_up: self.clock.now(),
+            ..self
+        }
+    }
+
     /// For how long it may wait yet.
     fn left(&self) -> Duration {
         self.give_up.saturating_duration_since(self.clock.now())

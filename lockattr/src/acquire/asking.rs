@@ -142,8 +142,9 @@ impl Caller<'_> {
                         if now >= give_up {
                             return Err(asked.unavailable(StoreError::late()));
                         }
-                        // The store recognises the owner and starts the ttl anew.
-                        now
+                        // The store recognises the owner and starts the ttl anew. One that answers at
+                        // once, and always too late, is not to keep the thread.
+                        now + SHORTEST_PAUSE
                     }
                     Ok(Acquired::Busy {
                         lock,

@@ -4,6 +4,7 @@
 //! what the other grants exclude each other within this process: each grant is looked at when it is
 //! known here, so that of two that meet at least one sees the other.
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::acquisition::{Acquisition, LockKeys};
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
+use crate::runtime::clock::Clock;
 use crate::store::memory::{Memory, Refusal};
 use crate::store::unguarded::Unguarded;
 
@@ -51,11 +53,12 @@ impl Fallbacks {
     }
 }
 
-/// Whether the keys that are asked for are counted among those that are held by now.
+/// How far a call has come that is looked at beside the leases of the other store.
 #[derive(Clone, Copy)]
 enum Asked {
     NotYet,
-    Granted,
+    /// It was granted this slot.
+    Granted(usize),
 }
 
 /// Why a grant of one store cannot stand beside those of the other.
@@ -96,7 +99,7 @@ impl Context {
                 give_up,
             };
             if self
-                .beside_local(local, &call.keys, Asked::Granted)
+                .beside_local(local, &call.keys, Asked::Granted(lease.slot()))
                 .is_none()
             {
                 return Ok(lease);
@@ -121,14 +124,15 @@ impl Context {
         error: Error,
     ) -> Rare<'_, Lease> {
         Box::pin(async move {
+            // A fallback lives in its caller's time, as the store may not.
+            let left = call.left();
+            call.clock = Clock::of_caller();
+            call.give_up = call.clock.now() + left;
             let lease = match when_unavailable {
                 WhenUnavailable::Fail => return Err(error),
                 WhenUnavailable::Run => asking::take(self.unguarded(), call).await?,
                 WhenUnavailable::Local => {
                     let local = self.local();
-                    let left = call.left();
-                    call.clock = local.keeper.clock_of_caller();
-                    call.give_up = call.clock.now() + left;
                     take_beside(&local.keeper, call, |keys, asked| {
                         self.beside_store(local, keys, asked)
                     })
@@ -169,7 +173,7 @@ impl Context {
     /// What local leases, and what they have left under their keys, say to a lease of the store's.
     fn beside_local(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
         let refusals = local.memory.refusals(keys.locks(), keys.permits());
-        let done = |refusal: &Refusal| match refusal {
+        let done = |(_, refusal): &(usize, Refusal)| match refusal {
             Refusal::Done(since) => Some(*since),
             Refusal::Held(_) => None,
         };
@@ -180,12 +184,13 @@ impl Context {
                 passes: false,
             });
         }
-        let ours = self.keeper.holding(keys.locks()).len();
-        let remaining = refusals.iter().filter_map(|refusal| match refusal {
-            Refusal::Held(remaining) => Some(*remaining),
-            Refusal::Done(_) => None,
-        });
-        self.conflict(keys, asked, ours, &remaining.collect::<Vec<_>>())
+        let theirs = refusals
+            .into_iter()
+            .filter_map(|(slot, refusal)| match refusal {
+                Refusal::Held(remaining) => Some((slot, remaining)),
+                Refusal::Done(_) => None,
+            });
+        self.conflict(&self.keeper, keys, asked, &theirs.collect::<Vec<_>>())
     }
 
     /// What leases that the store has granted before it went away say to a local one. Their slots are
@@ -204,27 +209,35 @@ impl Context {
                 .hold_elsewhere(keys.locks(), keys.permits(), held);
             return None;
         }
-        let ours = local.keeper.holding(keys.locks()).len();
-        let remaining: Vec<_> = theirs.iter().map(|lease| left(lease)).collect();
-        self.conflict(keys, asked, ours, &remaining)
+        let theirs: Vec<_> = theirs
+            .iter()
+            .map(|lease| (lease.slot(), left(lease)))
+            .collect();
+        self.conflict(&local.keeper, keys, asked, &theirs)
     }
 
-    /// Whether `ours`, of the one store, and others, of the other, are more than may be at a time.
+    /// Whether slots that are held in the other store, each with how long it is yet, leave none to this
+    /// call, or are also that which this keeper was granted.
     fn conflict(
         &self,
+        keeper: &Keeper,
         keys: &LockKeys,
         asked: Asked,
-        ours: usize,
-        others: &[Duration],
+        theirs: &[(usize, Duration)],
     ) -> Option<Conflict> {
-        let permits = usize::try_from(keys.permits()).unwrap_or(usize::MAX);
-        let ours = match asked {
-            Asked::Granted => ours,
-            Asked::NotYet => ours + 1,
+        let slots = theirs.iter().map(|(slot, _)| *slot);
+        let conflicts = match asked {
+            Asked::Granted(slot) => slots.into_iter().any(|theirs| theirs == slot),
+            Asked::NotYet => {
+                let ours = keeper.holding(keys.locks());
+                let ours = ours.iter().map(|lease| lease.slot());
+                let used: HashSet<_> = slots.chain(ours).collect();
+                used.len() >= usize::try_from(keys.permits()).unwrap_or(usize::MAX)
+            }
         };
-        let first = others.iter().min()?;
-        (ours + others.len() > permits).then(|| Conflict {
-            error: self.busy_here(keys.label(), *first),
+        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
+        conflicts.then(|| Conflict {
+            error: self.busy_here(keys.label(), first),
             passes: true,
         })
     }
@@ -243,11 +256,15 @@ async fn take_beside(
         let mut found = conflict(&call.keys, Asked::NotYet);
         if found.is_none() {
             let lease = asking::take(keeper, call.clone()).await?;
-            found = conflict(&call.keys, Asked::Granted);
+            found = conflict(&call.keys, Asked::Granted(lease.slot()));
             if found.is_none() {
                 return Ok(lease);
             }
-            let _ = lease.release().await;
+            if call.keys.permits() == 1 {
+                let _ = lease.release().await;
+            } else if let Some(lease) = take_another_slot(keeper, &call, lease, &conflict).await? {
+                return Ok(lease);
+            }
         }
         let Some(found) = found else { continue };
         let now = call.clock.now();
@@ -265,4 +282,32 @@ async fn take_beside(
             return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
         }
     }
+}
+
+/// Takes another slot than this one, which is held in the other store: the first that is free is what a
+/// store grants, so this one is kept until there is another. That is not waited for, since this one may
+/// become free before.
+async fn take_another_slot(
+    keeper: &Arc<Keeper>,
+    call: &Call,
+    taken: Lease,
+    conflict: &impl Fn(&LockKeys, Asked) -> Option<Conflict>,
+) -> Result<Option<Lease>, Error> {
+    let mut kept = vec![taken];
+    let found = loop {
+        match asking::take(keeper, call.clone().at_once()).await {
+            Ok(lease) => {
+                if conflict(&call.keys, Asked::Granted(lease.slot())).is_none() {
+                    break Ok(Some(lease));
+                }
+                kept.push(lease);
+            }
+            Err(Error::Busy { .. }) => break Ok(None),
+            Err(error) => break Err(error),
+        }
+    };
+    for lease in kept {
+        let _ = lease.release().await;
+    }
+    found
 }

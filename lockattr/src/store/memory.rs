@@ -70,8 +70,8 @@ impl Memory {
     }
 
     /// What stands under these locks, or in a slot of one with `permits`, as far as it keeps anybody
-    /// from taking it.
-    pub(crate) fn refusals(&self, locks: &[String], permits: u32) -> Vec<Refusal> {
+    /// from taking it; each with its slot.
+    pub(crate) fn refusals(&self, locks: &[String], permits: u32) -> Vec<(usize, Refusal)> {
         self.state().locks.refusals(&Slots::all(locks, permits))
     }
 

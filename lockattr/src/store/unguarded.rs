@@ -1,12 +1,13 @@
 //! No lock at all: what a body runs on that is told to run without one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{
     Acquired, Attempt, Claim, Found, Held, Release, Renewal, Renewed, Reply, Store, Token,
     relied_on_until,
 };
 use crate::error::StoreError;
+use crate::runtime::clock::Clock;
 
 /// Grants everything to everybody.
 #[derive(Debug)]
@@ -15,17 +16,14 @@ pub(crate) struct Unguarded;
 impl Store for Unguarded {
     fn acquire<'a>(&'a self, claim: Claim<'a>, _: Attempt) -> Reply<'a, Acquired> {
         Box::pin(async move {
-            Ok(Acquired::Granted {
-                slot: 0,
-                until: relied_on_until(Instant::now(), claim.ttl),
-                in_doubt: false,
-            })
+            let until = relied_on_until(Clock::Tokio.now(), claim.ttl);
+            Ok(Acquired::granted(0, until))
         })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], _: Duration) -> Reply<'a, Vec<Renewed>> {
         Box::pin(async {
-            let now = Instant::now();
+            let now = Clock::Tokio.now();
             let renew = |lease: &Held<'_>| {
                 let until = relied_on_until(now, lease.claim.ttl);
                 Ok(Renewal::Until(until))
@@ -44,5 +42,9 @@ impl Store for Unguarded {
                 "the body runs without a lock, and there is no token without one",
             ))
         })
+    }
+
+    fn in_callers_time(&self) -> bool {
+        true
     }
 }

@@ -475,3 +475,35 @@ async fn a_caller_whose_grant_came_late_does_not_run_beside_the_next_holder() {
     assert_eq!(room.most(), 1);
     assert_eq!(locks.stats().unguarded, 0);
 }
+
+/// A slot that is held locally is not given to another call of this process by the store that is back.
+#[tokio::test]
+async fn a_slot_that_is_held_locally_is_not_had_twice_when_the_store_is_back() {
+    #[distributed_lock(
+        key = "geo",
+        permits = 3,
+        on_unavailable = local,
+        bind = lease,
+        client = locks
+    )]
+    async fn geo(locks: &Client, slots: &Mutex<Vec<usize>>, millis: u64) -> Result<(), Error> {
+        slots.lock().unwrap().push(lease.slot());
+        nap(millis).await;
+        Ok(())
+    }
+    let (server, locks) = pair().await;
+    let slots = Mutex::new(Vec::new());
+    away(&server);
+    let local = geo(&locks, &slots, 500);
+    let by_store = async {
+        wait::until("it runs locally", || slots.lock().unwrap().len() == 1).await;
+        back(&server);
+        geo(&locks, &slots, 100).await
+    };
+    let (local, by_store) = tokio::join!(local, by_store);
+    local.unwrap();
+    by_store.unwrap();
+    let mut used = slots.into_inner().unwrap();
+    used.sort_unstable();
+    assert_eq!(used, [0, 1], "each call has a slot of its own");
+}

@@ -19,6 +19,7 @@ mod extend;
 mod failed_waiters;
 mod fallback;
 mod fallback_grants;
+mod fallback_in_paused_time;
 mod faults;
 mod faulty_stores;
 mod forged;

@@ -113,17 +113,21 @@ impl Locks {
         }
     }
 
-    pub(super) fn refusals(&mut self, slots: &Slots<'_>) -> Vec<Refusal> {
+    pub(super) fn refusals(&mut self, slots: &Slots<'_>) -> Vec<(usize, Refusal)> {
         let now = now();
-        let found = slots.names().iter().filter_map(|name| {
-            let entry = self.live(name)?;
-            match entry.by {
-                Holder::Owner(_) => Some(Refusal::Held(entry.until.saturating_duration_since(now))),
-                Holder::Done(since) => Some(Refusal::Done(since)),
-                Holder::Elsewhere(_) => None,
-            }
-        });
-        found.collect()
+        let mut found = Vec::new();
+        for (index, name) in slots.names().iter().enumerate() {
+            let refusal = match self.live(name) {
+                Some(Entry { by, until }) => match by {
+                    Holder::Owner(_) => Refusal::Held(until.saturating_duration_since(now)),
+                    Holder::Done(since) => Refusal::Done(*since),
+                    Holder::Elsewhere(_) => continue,
+                },
+                None => continue,
+            };
+            found.push((slots.slot(index), refusal));
+        }
+        found
     }
 
     pub(super) fn hold_elsewhere(

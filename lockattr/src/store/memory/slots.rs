@@ -40,6 +40,14 @@ impl<'a> Slots<'a> {
         }
     }
 
+    /// Which slot the name with this index is.
+    pub(super) fn slot(&self, index: usize) -> usize {
+        match self {
+            Self::Locks(_) => 0,
+            Self::OfOne(_) => index,
+        }
+    }
+
     pub(super) fn into_owned(self) -> Slots<'static> {
         match self {
             Self::Locks(names) => Slots::Locks(names.into_owned().into()),
