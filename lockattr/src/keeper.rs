@@ -19,8 +19,9 @@ use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
+use crate::runtime::process::{DroppedAtHome, Process};
 use crate::stats::Counters;
-use crate::store::Store;
+use crate::store::{Reply, Store};
 
 mod confirmed;
 mod in_flight;
@@ -47,7 +48,7 @@ pub(crate) struct Keeper {
     /// How long a request may take to be answered.
     pub(crate) patience: Duration,
     /// The process that has the threads.
-    process: u32,
+    pub(crate) process: Process,
     schedule: Arc<RenewalSchedule>,
     in_flight: InFlight,
     /// Whether a release was lately not answered.
@@ -124,7 +125,7 @@ impl Keeper {
             common: Arc::new(common),
             on_end: OnceLock::new(),
             excludes,
-            process: std::process::id(),
+            process: Process::here(),
             schedule: Arc::clone(&schedule),
             in_flight: InFlight::default(),
             unanswered: AtomicBool::new(false),
@@ -137,10 +138,8 @@ impl Keeper {
     }
 
     /// Asks the store for a step, wherever this is polled.
-    pub(crate) async fn ask_store<T>(
-        &self,
-        step: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn ask_store<T>(&self, step: Reply<'_, T>) -> Result<T, StoreError> {
+        let step = DroppedAtHome::new(step, self.process);
         let answer = self.background.ask(step).await;
         answer.unwrap_or_else(|| Err(StoreError::in_doubt("the store panicked")))
     }
@@ -209,14 +208,13 @@ impl Keeper {
 
     /// A process that was forked has none of the client's threads, and the locks are its parent's.
     pub(crate) fn check_process(&self) -> Result<(), String> {
-        let here = std::process::id();
-        if here == self.process {
+        if self.process.is_here() {
             return Ok(());
         }
+        let (made_by, here) = (self.process.id(), Process::here().id());
         Err(format!(
-            "its client was made by process {}, and this is process {here}: a process that was forked \
-             off has none of a client's threads, and has to make a new client",
-            self.process
+            "its client was made by process {made_by}, and this is process {here}: a process that was forked \
+             off has none of a client's threads, and has to make a new client"
         ))
     }
 

@@ -9,11 +9,12 @@
 //! old clock differ in their milliseconds alone.
 
 use std::fmt::{self, Write};
-use std::process;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uuid::{Builder, Uuid};
+
+use crate::runtime::process::Process;
 
 /// Longest host part kept, so that an owner is never longer than a store's answer is read.
 const MAX_HOST: usize = 64;
@@ -44,15 +45,15 @@ impl Origin {
 
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        format!("{}:{}", self.host, process::id())
+        format!("{}:{}", self.host, Process::here().id())
     }
 
     /// A fresh id.
     pub(crate) fn new_id(&self) -> Id {
-        let process = process::id();
+        let process = Process::here();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let random = self.random.bytes(process, now);
+        let random = self.random.bytes(process.id(), now);
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let id = Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
         Id { id, process }
@@ -63,7 +64,7 @@ impl Origin {
         const LONGEST_PROCESS: usize = 10;
         let mut owner = String::with_capacity(34 + self.host.len() + LONGEST_PROCESS);
         // Writing to a string does not fail.
-        let _ = write!(owner, "{id}@{}:{}", self.host, id.process);
+        let _ = write!(owner, "{id}@{}:{}", self.host, id.process.id());
         owner
     }
 }
@@ -72,8 +73,14 @@ impl Origin {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Id {
     id: Uuid,
+    process: Process,
+}
+
+impl Id {
     /// The process that drew it.
-    process: u32,
+    pub(crate) fn process(self) -> Process {
+        self.process
+    }
 }
 
 impl fmt::Display for Id {
@@ -181,7 +188,10 @@ mod tests {
         let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
         let since = Duration::new(seconds, nanos).as_millis();
         assert!((before.as_millis()..=after.as_millis()).contains(&since));
-        assert!(rest.ends_with(&format!(":{}", process::id())), "{rest}");
+        assert!(
+            rest.ends_with(&format!(":{}", std::process::id())),
+            "{rest}"
+        );
         assert_eq!(shown(&a), rest);
         assert_eq!(origin.shown(), rest);
     }

@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 use crate::runtime::clock::Clock;
+use crate::runtime::process::Process;
 
 mod front;
 mod place;
@@ -37,7 +38,7 @@ pub(crate) const HEARS_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) struct WaitQueues {
     table: Mutex<Table>,
     clock: Clock,
-    process: u32,
+    process: Process,
     hears_within: Duration,
     /// Queues whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
@@ -179,7 +180,7 @@ impl WaitQueues {
         Self {
             table: Mutex::default(),
             clock,
-            process: std::process::id(),
+            process: Process::here(),
             hears_within: HEARS_WITHIN,
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
@@ -403,7 +404,7 @@ impl WaitQueues {
     /// Whether this is a copy in a process that was forked off, with locks that a thread of the parent
     /// may hold for ever.
     fn is_copy(&self) -> bool {
-        self.process != std::process::id()
+        !self.process.is_here()
     }
 
     /// Lets nobody wait any more.

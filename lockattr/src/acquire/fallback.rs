@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
+use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
@@ -90,7 +90,7 @@ impl Context {
         waits: bool,
         give_up: Instant,
     ) -> Rare<'a, Lease> {
-        Box::pin(async move {
+        rare(&self.keeper, async move {
             let call = Call {
                 keys: lease.keys().clone(),
                 options: lease.options(),
@@ -111,9 +111,8 @@ impl Context {
     }
 
     fn take_beside_local<'a>(&'a self, local: &'a Local, call: Call) -> Rare<'a, Lease> {
-        Box::pin(take_beside(&self.keeper, call, |keys, asked| {
-            self.beside_local(local, keys, asked)
-        }))
+        let conflict = |keys: &LockKeys, asked| self.beside_local(local, keys, asked);
+        rare(&self.keeper, take_beside(&self.keeper, call, conflict))
     }
 
     /// `on_unavailable = run` and `local`.
@@ -123,7 +122,7 @@ impl Context {
         when_unavailable: WhenUnavailable,
         error: Error,
     ) -> Rare<'_, Lease> {
-        Box::pin(async move {
+        rare(&self.keeper, async move {
             // A fallback lives in its caller's time, as the store may not.
             let left = call.left();
             call.clock = Clock::of_caller();

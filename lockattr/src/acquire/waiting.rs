@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::asking::{Caller, refusal};
-use super::{Call, Rare};
+use super::{Call, Rare, rare};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 use crate::keeper::{Keeper, SHUT_DOWN};
@@ -28,7 +28,7 @@ impl Caller<'_> {
             keeper: self.keeper,
             place,
         };
-        Box::pin(async move {
+        rare(self.keeper, async move {
             if self.keeper.is_closed() {
                 return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
             }

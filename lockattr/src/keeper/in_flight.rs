@@ -87,6 +87,9 @@ impl<K: Deref<Target = Keeper>> OnItsWay<K> {
 
 impl<K: Deref<Target = Keeper>> Drop for OnItsWay<K> {
     fn drop(&mut self) {
+        if !self.keeper.process.is_here() {
+            return;
+        }
         let in_flight = &self.keeper.in_flight;
         if in_flight.count(self.kind).fetch_sub(1, Ordering::AcqRel) == 1 {
             in_flight.settled.notify_waiters();
