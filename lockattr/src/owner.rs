@@ -23,6 +23,7 @@ const MAX_HOST: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     host: Arc<str>,
+    process: Process,
     random: Arc<Random>,
 }
 
@@ -39,24 +40,28 @@ impl Origin {
             .collect();
         Self {
             host: host.into(),
+            process: Process::here(),
             random: Arc::default(),
         }
     }
 
+    /// The process that makes them.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        format!("{}:{}", self.host, Process::here().id())
+        format!("{}:{}", self.host, self.process.id())
     }
 
     /// A fresh id.
     pub(crate) fn new_id(&self) -> Id {
-        let process = Process::here();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let random = self.random.bytes(process.id(), now);
+        let random = self.random.bytes(Process::here().id(), now);
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let id = Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
-        Id { id, process }
+        Id(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
     }
 
     /// The owner of one acquisition, `{id}@{host}:{pid}`.
@@ -64,28 +69,18 @@ impl Origin {
         const LONGEST_PROCESS: usize = 10;
         let mut owner = String::with_capacity(34 + self.host.len() + LONGEST_PROCESS);
         // Writing to a string does not fail.
-        let _ = write!(owner, "{id}@{}:{}", self.host, id.process.id());
+        let _ = write!(owner, "{id}@{}:{}", self.host, self.process.id());
         owner
     }
 }
 
 /// One acquisition among all.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Id {
-    id: Uuid,
-    process: Process,
-}
-
-impl Id {
-    /// The process that drew it.
-    pub(crate) fn process(self) -> Process {
-        self.process
-    }
-}
+pub(crate) struct Id(Uuid);
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.id.simple().fmt(f)
+        self.0.simple().fmt(f)
     }
 }
 

@@ -32,7 +32,7 @@ impl Acquisition {
 
     /// Nobody waits with this ticket any more.
     pub(crate) fn hand_in(&self, ticket: usize) {
-        if !self.id.process().is_here() {
+        if !self.common.origin.process().is_here() {
             return;
         }
         let mut aside = self.aside();
