@@ -1,4 +1,4 @@
-//! Taking a key: grants nobody heard of, waiting, and many callers at once.
+//! Taking a key: grants whose reply is lost, waiting, and many callers at once.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
                 .acquire()
                 .await
                 .unwrap();
-            // The grant nobody heard of was recognised.
+            // The grant whose reply was lost was recognised.
             assert_eq!(
                 server.get(&format!("lock:sync:{user}")).as_deref(),
                 Some(lease.owner())
@@ -72,7 +72,7 @@ async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
 }
 
 #[tokio::test]
-async fn field_16_a_grant_that_stays_unheard_of_is_given_back() {
+async fn field_16_a_grant_whose_reply_never_comes_is_given_back() {
     let server = Server::start();
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();

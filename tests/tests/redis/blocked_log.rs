@@ -103,7 +103,7 @@ async fn a_loss_found_late_is_told_to_a_subscriber_that_blocks() {
 }
 
 #[tokio::test]
-async fn an_unheard_channel_is_told_to_a_subscriber_that_blocks() {
+async fn a_channel_without_subscription_is_told_to_a_log_that_blocks() {
     let server = Server::start();
     let _: () = server.ask("ACL SETUSER worker on >secret ~* &* +@all");
     let url = server.url_as("worker", "secret");
@@ -164,7 +164,7 @@ async fn what_a_blocked_subscriber_is_not_told_is_counted() {
     .await;
 }
 
-/// What was told before is heard when the client has been shut down.
+/// What was logged before has been received when the client is shut down.
 #[tokio::test]
 async fn shutting_down_waits_for_a_slow_subscriber() {
     let (server, locks) = pair().await;

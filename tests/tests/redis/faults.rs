@@ -150,9 +150,9 @@ async fn a_failed_snapshot_is_unavailable_with_the_servers_word() {
 #[tokio::test]
 async fn too_few_replicas_are_unavailable_with_the_servers_word() {
     let (server, locks) = pair().await;
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+    server.refuse_writes();
     refused(&locks, "NOREPLICAS").await;
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 0");
+    server.accept_writes();
     works_again(&locks).await;
 }
 

@@ -113,7 +113,7 @@ async fn winds_down(locks: &Client, server: &Server) -> Result<&'static str, Err
 }
 
 #[tokio::test]
-async fn a_body_that_goes_on_can_hear_of_its_loss() {
+async fn a_body_that_goes_on_can_wait_for_its_loss() {
     let (server, locks) = pair().await;
     assert_eq!(winds_down(&locks, &server).await.unwrap(), "wound down");
 }
@@ -224,7 +224,7 @@ async fn a_shutdown_waits_for_requests_that_are_on_their_way() {
         let locks = locks.clone();
         tokio::spawn(async move { locks.lock("a").ttl(60 * SECOND).acquire().await })
     };
-    // Granted, and nobody has heard of it yet.
+    // Granted, and its reply has not arrived yet.
     wait::until("the grant", || server.size() == 1).await;
     tokio::time::timeout(10 * SECOND, locks.shutdown())
         .await

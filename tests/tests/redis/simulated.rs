@@ -1,13 +1,13 @@
 //! The same protocol in simulated time: many short histories over the store in memory, with faults
-//! at every point of a call, read by the same referee.
+//! at every point of a call, read by the same checker.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
 use lockattr::{Client, Error, Memory, distributed_lock};
+use tests::checker::{FORGETS, FORGOT, Findings, Rules, check};
 use tests::record::{Entry, Event};
-use tests::referee::{FORGETS, FORGOT, Rules, Verdict, judge};
 use tests::seed::Random;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -120,7 +120,7 @@ async fn breaker(memory: Memory, mut random: Random, history: Rc<History>) {
     memory.refuse(None);
 }
 
-fn history(seed: u64) -> Verdict {
+fn history(seed: u64) -> Findings {
     let mut random = Random::new(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -169,7 +169,7 @@ fn history(seed: u64) -> Verdict {
     }));
     // A body goes on for one ttl at most once the store has forgotten it, and a call is over when
     // its wait and its work are.
-    judge(
+    check(
         &entries,
         Rules {
             ttl: TTL,
@@ -185,14 +185,14 @@ fn five_hundred_simulated_histories_break_no_rule() {
     let start = std::time::Instant::now();
     for _ in 0..500 {
         let seed = random.number();
-        let verdict = history(seed);
+        let findings = history(seed);
         assert!(
-            verdict.violations.is_empty(),
+            findings.violations.is_empty(),
             "seed {seed}: {:#?}",
-            verdict.violations
+            findings.violations
         );
-        bodies += verdict.bodies;
-        excused += verdict.excused;
+        bodies += findings.bodies;
+        excused += findings.excused;
     }
     println!(
         "500 histories, {bodies} bodies, {excused} overlaps after the store forgot, in {:?}",
