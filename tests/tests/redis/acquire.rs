@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
-use tests::proxy::{Proxy, Treatment, Way};
-use tests::server::Server;
+use tests::proxy::{Treatment, Way};
 use tests::wait;
 
-use crate::support::{BOUND, SLACK, client, job, nap, pair};
+use crate::support::{BOUND, SLACK, behind_a_proxy, client, job, nap, pair};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,9 +41,7 @@ async fn field_16_a_server_paused_for_longer_than_a_reply_may_take_is_not_busy()
 
 #[tokio::test]
 async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     for user in 0..3 {
         proxy.treat(Way::Replies, Treatment::Swallow);
         let acquire = async {
@@ -73,9 +70,7 @@ async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
 
 #[tokio::test]
 async fn field_16_a_grant_whose_reply_never_comes_is_given_back() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Swallow);
     let error = locks
         .lock("sync:42")

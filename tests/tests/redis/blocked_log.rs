@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use lockattr::{Client, Lease, Memory};
 use tests::log::{self, Blocked};
-use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::pair;
+use crate::support::{behind_a_proxy, pair};
 
 /// Long enough for a server to be away for the half of it.
 const TTL: Duration = Duration::from_secs(3);
@@ -72,9 +71,7 @@ async fn the_age_of_a_lease_is_told_to_a_subscriber_that_blocks() {
 
 #[tokio::test]
 async fn a_release_that_failed_is_told_to_a_subscriber_that_blocks() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let blocked = log::block("sync:7003");
     let kept = take(&locks, "sync:7004").await;
     let dropped = take(&locks, "sync:7003").await;

@@ -11,7 +11,7 @@ use tests::server::Server;
 use tests::wait;
 use tokio::task::JoinHandle;
 
-use crate::support::{Section, client, nap, pair, runtimes};
+use crate::support::{Section, behind_a_proxy, client, nap, pair, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -397,9 +397,7 @@ async fn a_grant_that_came_late_is_no_outage() {
         section.run(100).await;
         Ok(())
     }
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let section = Section::default();
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 2));
     let answers = [

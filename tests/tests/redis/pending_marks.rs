@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::log;
-use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::{CLEARED, client, is_done, nap};
+use crate::support::{CLEARED, behind_a_proxy, client, is_done, nap};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
@@ -51,9 +50,7 @@ async fn the_mark_is_kept_where_the_server_stood_still_for_longer_than_the_ttl()
 
 #[tokio::test]
 async fn the_mark_is_kept_where_the_network_was_away_for_longer_than_the_ttl() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let runs = AtomicUsize::new(0);
     let ran = once(&locks, "done-cut", &runs, async { proxy.refuse() }).await;
     assert!(matches!(ran, Ok(Some(()))), "{ran:?}");
@@ -87,9 +84,7 @@ async fn the_marks_of_several_keys_are_kept() {
         Ok(Some(inside.await))
     }
     log::listen();
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let other = client(&server).await;
     several(&locks, async { proxy.refuse() }).await.unwrap();
     nap(1_500).await;
@@ -111,9 +106,7 @@ async fn the_marks_of_several_keys_are_kept() {
 #[tokio::test]
 async fn a_mark_that_cannot_be_kept_is_told() {
     log::listen();
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let other = client(&server).await;
     let (runs, key) = (AtomicUsize::new(0), "done-taken-meanwhile");
     let lock = format!("lock:{key}");

@@ -10,6 +10,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease, distributed_lock};
+use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tokio::runtime::Runtime;
@@ -37,6 +38,14 @@ pub(crate) async fn pair() -> (Server, Client) {
     let server = Server::start();
     let client = client(&server).await;
     (server, client)
+}
+
+/// A server, a proxy before it, and a client that is connected through the proxy.
+pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let client = Client::connect(proxy.url()).await.unwrap();
+    (server, proxy, client)
 }
 
 /// How soon after a store works again nothing is left of calls that have ended: 500 ms, and room for

@@ -6,19 +6,12 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::proxy::{Proxy, Treatment, Way};
-use tests::server::Server;
 use tokio::sync::oneshot;
 
-use crate::support::{LOOK, SLACK, client, nap, pair, polled};
+use crate::support::{LOOK, SLACK, behind_a_proxy, client, nap, pair, polled};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
-
-async fn behind_a_proxy(server: &Server) -> (Proxy, Client) {
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
-    (proxy, locks)
-}
 
 /// Polls once. The reply is delayed, or another thread could receive it within that poll.
 async fn polled_without_a_reply<F: Future>(proxy: &Proxy, future: Pin<&mut F>) {
@@ -31,8 +24,7 @@ async fn polled_without_a_reply<F: Future>(proxy: &Proxy, future: Pin<&mut F>) {
 /// The watchdog goes on, as beside every other body that does not come to be polled.
 #[tokio::test]
 async fn a_lease_whose_extend_is_not_polled_is_renewed() {
-    let server = Server::start();
-    let (proxy, locks) = behind_a_proxy(&server).await;
+    let (server, proxy, locks) = behind_a_proxy().await;
     for ttl in [SECOND, 10 * SECOND] {
         let lease = locks.lock("sync:42").ttl(SECOND).acquire().await.unwrap();
         let mut extend = Box::pin(lease.extend(ttl));
@@ -65,8 +57,7 @@ async fn a_lease_that_is_extended_on_a_blocked_runtime_is_renewed() {
 /// Every wait is bounded, that for a token of a shared lease too.
 #[tokio::test]
 async fn a_token_is_drawn_beside_a_draw_that_is_not_polled() {
-    let server = Server::start();
-    let (proxy, locks) = behind_a_proxy(&server).await;
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let other = lease.share();
     let mut drawing = Box::pin(lease.token());
