@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use tests::checker::left::LOOK;
 use tests::record::Record;
-use tests::referee::left::LOOK;
 use tests::seed::Random;
 use tests::server::Server;
 use tests::worker::Worker;
