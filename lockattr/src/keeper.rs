@@ -30,7 +30,7 @@ mod renewals;
 mod schedule;
 
 pub(crate) use in_flight::OnItsWay;
-use in_flight::{InFlight, Kind};
+use in_flight::{InFlight, RequestKind};
 use schedule::RenewalSchedule;
 pub(crate) use schedule::ScheduleKey;
 
@@ -252,7 +252,7 @@ impl Keeper {
 
     /// A request begins; it ends when the answer is dropped.
     pub(crate) fn ask(&self) -> OnItsWay<&Self> {
-        OnItsWay::new(self, Kind::Asking)
+        OnItsWay::new(self, RequestKind::Asking)
     }
 
     /// Whether no more leases are to be had.
@@ -269,7 +269,7 @@ impl Keeper {
         self.queues.close(&StoreError::refused(SHUT_DOWN));
         let patience = Instant::now() + self.patience;
         self.end_all();
-        let asking = self.in_flight.none(Kind::Asking);
+        let asking = self.in_flight.none(RequestKind::Asking);
         if self.background.until(patience, asking).await.is_ok() {
             // What was on its way may have become a lease.
             self.end_all();
@@ -282,7 +282,7 @@ impl Keeper {
         };
         let all_back = async {
             self.schedule.empty().await;
-            self.in_flight.none(Kind::Releasing).await;
+            self.in_flight.none(RequestKind::Releasing).await;
         };
         // Past the last deadline the leases have ended by themselves.
         let _ = self.background.until(last, all_back).await;
