@@ -115,15 +115,23 @@ impl Store for Directory {
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], _: Duration) -> Reply<'a, Vec<Renewed>> {
-        let renew = |claim: Claim<'_>| {
-            Ok(match self.find(claim)? {
-                Found::Ours => Renewal::Until(self.write(claim, claim.owner, claim.ttl)?),
-                Found::Nothing => Renewal::Gone,
-                Found::Another => Renewal::Taken,
+        let renew = |lease: &Held<'_>| {
+            let claim = lease.claim;
+            Ok(match self.read(claim)? {
+                Some((owner, left)) if owner == claim.owner => {
+                    let asked = Instant::now();
+                    // A renewal may come later than one that was asked for after it.
+                    if lease.shortens || left < claim.ttl {
+                        self.write(claim, claim.owner, claim.ttl)?;
+                    }
+                    Renewal::Until(relied_on_until(asked, claim.ttl))
+                }
+                None => Renewal::Gone,
+                Some(_) => Renewal::Taken,
             })
         };
         let failed = |error: io::Error| StoreError::in_doubt(error.to_string());
-        let renew = move |lease: &Held<'_>| renew(lease.claim).map_err(failed);
+        let renew = move |lease: &Held<'_>| renew(lease).map_err(failed);
         self.step(move || Ok(leases.iter().map(renew).collect()))
     }
 
