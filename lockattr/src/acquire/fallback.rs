@@ -224,6 +224,8 @@ impl Context {
         check: Check,
         theirs: &[(usize, Duration)],
     ) -> Option<Conflict> {
+        // Where the other store holds nothing of it, this one's leases are not gone through.
+        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
         let slots = theirs.iter().map(|(slot, _)| *slot);
         let conflicts = match check {
             Check::AfterGrant(slot) => slots.into_iter().any(|theirs| theirs == slot),
@@ -234,7 +236,6 @@ impl Context {
                 used.len() >= usize::try_from(keys.permits()).unwrap_or(usize::MAX)
             }
         };
-        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
         conflicts.then(|| Conflict {
             error: self.busy_here(keys.label(), first),
             passes: true,
