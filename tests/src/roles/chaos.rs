@@ -200,6 +200,7 @@ async fn unguarded(key: u64, job: &Job) -> Result<(), Error> {
     ttl = job.ttl,
     wait = job.wait,
     permits = SLOTS,
+    on_unavailable = local,
     bind = lease
 )]
 async fn slot(key: u64, job: &Job) -> Result<(), Error> {
