@@ -296,12 +296,20 @@ impl Acquisition {
             && self.loss().is_none()
     }
 
-    pub(crate) fn set_keepers_release(&self, release: KeepersRelease) {
-        self.aside().more().keepers_release = Some(release);
+    pub(crate) fn set_keepers_release(&self, release: Option<KeepersRelease>) {
+        self.aside().more().keepers_release = release;
     }
 
     pub(crate) fn keepers_release(&self) -> Option<KeepersRelease> {
         self.aside().more.as_ref()?.keepers_release
+    }
+
+    /// Whether the keeper's own release may have been the one that found the keys.
+    pub(crate) fn may_be_released_by_keeper(&self) -> bool {
+        matches!(
+            self.keepers_release(),
+            Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
+        )
     }
 
     fn aside(&self) -> MutexGuard<'_, Aside> {

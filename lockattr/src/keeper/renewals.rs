@@ -11,7 +11,7 @@ use crate::error::{Error, LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::Clock;
-use crate::store::{Held, Release, Renewal, relied_on_until};
+use crate::store::{Found, Held, Release, Renewal, relied_on_until};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
 /// hold up the server's other commands.
@@ -165,12 +165,22 @@ impl Keeper {
     /// Gives back what its holder has given back a while ago, and whose runtime has not got round to
     /// sending that: it may be blocked until the key has expired.
     async fn release_as_well(self: Arc<Self>, lease: Arc<Acquisition>) {
-        lease.set_keepers_release(KeepersRelease::Asked);
+        let before = lease.keepers_release();
+        lease.set_keepers_release(Some(KeepersRelease::Asked));
         let (owner, left_behind) = (lease.owner(), lease.leaves());
         let release = Release::held(lease.slot(), &left_behind);
         let claim = lease.claim(&owner, lease.ttl());
-        if let Ok(found) = self.ask_store(self.store.release(claim, release)).await {
-            lease.set_keepers_release(KeepersRelease::Found(found));
+        let answer = self.ask_store(self.store.release(claim, release)).await;
+        // What an earlier one has done, or may have done, this one does not find.
+        let known = match &answer {
+            Ok(found) if *found == Found::Ours || before.is_none() => {
+                Some(KeepersRelease::Found(*found))
+            }
+            Err(error) if error.is_in_doubt() && before.is_none() => Some(KeepersRelease::Asked),
+            Ok(_) | Err(_) => before,
+        };
+        lease.set_keepers_release(known);
+        if answer.is_ok() {
             lease.tell_queue();
         }
     }
