@@ -23,6 +23,7 @@ use crate::stats::Counters;
 use crate::store::Store;
 
 mod confirmed;
+mod extensions;
 mod in_flight;
 mod pending;
 mod renewals;

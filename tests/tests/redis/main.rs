@@ -43,6 +43,7 @@ mod memory;
 mod mixture;
 mod nonsense;
 mod outage;
+mod outstanding_extend;
 mod owed_marks;
 mod permits;
 mod points;
