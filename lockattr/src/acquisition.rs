@@ -23,15 +23,17 @@ mod ended;
 mod keys;
 mod marks;
 mod options;
+mod shortenings;
 mod state;
 mod term;
 
 pub(crate) use keys::LockKeys;
 use marks::Marks;
 pub(crate) use options::LeaseOptions;
+use shortenings::Shortenings;
 use state::SharedState;
 pub(crate) use state::{EndedBy, Event, Return, State};
-pub(crate) use term::Shortened;
+pub(crate) use term::{Confirmed, Extension};
 
 /// What callers of one client who want the same have in common: a hash of the locks, with a secret
 /// key. Two that had it in common by chance would wait for each other, and no more.
@@ -119,8 +121,8 @@ struct More {
     keepers_release: Option<KeepersRelease>,
     /// The ttl that was asked for with a place in the store's queue, where it is another by now.
     queued_ttl: Option<Duration>,
-    /// The ttl that is kept to once no request to shorten it is outstanding, and how many are.
-    longer_ttl: Option<(Duration, u32)>,
+    /// Of a lease that was extended.
+    shortenings: Option<Box<Shortenings>>,
 }
 
 /// What handles share, apart from the grant.
@@ -184,7 +186,7 @@ impl Acquisition {
         if acquisition.special {
             acquisition.aside().more().options = Some(options);
         }
-        acquisition.set_ttl(options.ttl);
+        acquisition.store_ttl(options.ttl);
         acquisition
     }
 
@@ -291,18 +293,27 @@ impl Acquisition {
         let left = self.deadline().saturating_duration_since(self.clock.now());
         self.clock == Clock::Real
             && !self.is_unanswered()
+            && !self.may_be_shortened()
             && self.keys.permits() == 1
             && left >= self.ttl() / 2
             && self.leaves().is_empty()
             && self.loss().is_none()
     }
 
-    pub(crate) fn set_keepers_release(&self, release: KeepersRelease) {
-        self.aside().more().keepers_release = Some(release);
+    pub(crate) fn set_keepers_release(&self, release: Option<KeepersRelease>) {
+        self.aside().more().keepers_release = release;
     }
 
     pub(crate) fn keepers_release(&self) -> Option<KeepersRelease> {
         self.aside().more.as_ref()?.keepers_release
+    }
+
+    /// Whether the keeper's own release may have been the one that found the keys.
+    pub(crate) fn may_be_released_by_keeper(&self) -> bool {
+        matches!(
+            self.keepers_release(),
+            Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
+        )
     }
 
     fn aside(&self) -> MutexGuard<'_, Aside> {

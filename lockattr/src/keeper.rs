@@ -24,6 +24,7 @@ use crate::stats::Counters;
 use crate::store::{Reply, Store};
 
 mod confirmed;
+mod extensions;
 mod in_flight;
 mod pending;
 mod renewals;

@@ -188,8 +188,11 @@ impl Lease {
 
     /// Starts the ttl anew with another length, which later renewals keep to.
     ///
+    /// Waits no longer than the store may take to answer, nor than the lease lasts.
+    ///
     /// Cancel-safe: a dropped call may or may not have changed the ttl in the store, and the lease
-    /// is relied on for the shorter of both.
+    /// is relied on for the shorter of both: until the store cannot carry the call out any more, also
+    /// where a longer ttl is confirmed meanwhile.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a ttl under 10 ms or over 366 days, [`Error::Lost`], or

@@ -73,6 +73,35 @@ impl Acquisition {
         .await;
     }
 
+    /// Polls `work` until it is done or the lease has ended.
+    pub(crate) async fn while_it_lasts<F: Future>(&self, work: F) -> Option<F::Output> {
+        let mut waits = Waits::new(self);
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+            if waits.have_ended(cx.waker()) {
+                return Poll::Ready(None);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until nothing that is outstanding may shorten it any more, or it has ended.
+    pub(crate) async fn not_to_be_shortened(&self) {
+        let mut waits = Waits::new(self);
+        poll_fn(|cx| {
+            if waits.have_ended(cx.waker()) || !self.may_be_shortened() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+
     /// Waits for a moment in the calling runtime's time, which is reckoned anew at each wake-up; says
     /// whether the lease has ended before.
     pub(crate) async fn ended_before(&self, moment: impl Fn() -> Instant) -> bool {

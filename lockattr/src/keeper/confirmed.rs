@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Keeper;
 use super::in_flight::{OnItsWay, RequestKind};
 use super::schedule::ScheduleKey;
-use crate::acquisition::{Acquisition, Event, KeepersRelease};
+use crate::acquisition::{Acquisition, Event};
 use crate::error::Error;
 use crate::store::{Found, Release};
 
@@ -39,7 +39,7 @@ impl Keeper {
             Ok(found) => {
                 let _ = lease.happens(Event::Answer);
                 self.release_unanswered(lease);
-                if found == Found::Ours || was_released_meanwhile(lease) {
+                if found == Found::Ours || lease.may_be_released_by_keeper() {
                     self.counters.released.up();
                     return Ok(());
                 }
@@ -54,12 +54,4 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Whether the keeper's own release was faster than this one.
-fn was_released_meanwhile(lease: &Acquisition) -> bool {
-    matches!(
-        lease.keepers_release(),
-        Some(KeepersRelease::Asked | KeepersRelease::Found(Found::Ours))
-    )
 }

@@ -255,7 +255,7 @@ impl Keeper {
     /// The key of a lease that was given back in the background was not there any more. Unless its
     /// loss was seen before, this is where it is told.
     fn tell_late_loss(&self, lease: &Acquisition) {
-        if lease.loss().is_none() && lease.keepers_release().is_none() {
+        if lease.loss().is_none() && !lease.may_be_released_by_keeper() {
             self.counters.lost.up();
             let key = lease.keys.label().to_owned();
             self.background.tell(move || {

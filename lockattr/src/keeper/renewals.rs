@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::Keeper;
 use super::schedule::{Batch, RenewalSchedule, ScheduleKey, Share};
-use crate::acquisition::{Acquisition, KeepersRelease, Shortened};
-use crate::error::{Error, LossCause, StoreError};
+use crate::acquisition::{Acquisition, Confirmed, KeepersRelease};
+use crate::error::{LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::Clock;
-use crate::store::{Held, Release, Renewal, relied_on_until};
+use crate::store::{Found, Held, Release, Renewal};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
 /// hold up the server's other commands.
@@ -42,68 +42,6 @@ impl Keeper {
         }
     }
 
-    /// Gives a lease a ttl of another length from now on. It is renewed meanwhile: this may not be
-    /// polled any more.
-    pub(crate) async fn extend(
-        self: &Arc<Self>,
-        key: ScheduleKey,
-        lease: &Arc<Acquisition>,
-        ttl: Duration,
-    ) -> Result<(), Error> {
-        let until = relied_on_until(lease.clock.now(), ttl);
-        let shortens = until < lease.deadline() || ttl < lease.ttl();
-        let mut extending = Extending {
-            keeper: self,
-            key,
-            lease,
-            shortened: shortens.then(|| lease.shorten(ttl, until)),
-        };
-        extending.look_again();
-        let (owner, asked) = (lease.owner(), lease.ttl_to_ask(ttl));
-        let mut held = lease.claim(&owner, asked).held(lease.slot());
-        if shortens {
-            held = held.shortening();
-        }
-        let answer = self
-            .ask_store(self.store.renew(&[held], patience(lease)))
-            .await;
-        let outcome = match answer.and_then(|answers| only(&answers)) {
-            Ok(Renewal::Until(until)) => {
-                extending.confirmed();
-                lease.set_ttl(ttl);
-                lease.runs_until(less(until, asked, ttl));
-                lease.loss()
-            }
-            Ok(Renewal::Taken) => Some(LossCause::Taken),
-            Ok(Renewal::Gone) => Some(LossCause::Deleted),
-            Err(source) => {
-                if !source.is_in_doubt() {
-                    extending.refused();
-                }
-                return Err(source.told_of(lease.keys.label()));
-            }
-        };
-        drop(extending);
-        match outcome {
-            None => Ok(()),
-            Some(cause) => {
-                lease.lose(cause);
-                Err(lease.lost(lease.loss().unwrap_or(cause)))
-            }
-        }
-    }
-
-    /// A ttl that was to be shortened by a request that was never answered is that short until nothing
-    /// of the request can come any more.
-    async fn lengthen_again(self: Arc<Self>, key: ScheduleKey, lease: Arc<Acquisition>) {
-        let owner = lease.owner();
-        let may_come = self.store.settled(&owner).await;
-        let over = Instant::now() + may_come.min(lease.ttl() * 10);
-        self.background.sleep_until(over).await;
-        lease.lengthen_again();
-        self.schedule.look(key, next_look(&lease));
-    }
-
     /// Renews leases in one call, and says of each what was found.
     async fn renew(self: Arc<Self>, batch: Batch) {
         let owners: Vec<_> = batch.iter().map(|(_, lease)| lease.owner()).collect();
@@ -114,6 +52,10 @@ impl Keeper {
                 let asked = lease.ttl_to_ask(lease.ttl());
                 lease.claim(owner, asked).held(lease.slot())
             })
+            .collect();
+        let ended: Vec<_> = batch
+            .iter()
+            .map(|(_, lease)| lease.shortenings_ended())
             .collect();
         let patience = batch.iter().map(|(_, lease)| patience(lease)).min();
         let patience = patience.unwrap_or_default();
@@ -138,17 +80,18 @@ impl Keeper {
         if error.is_none() {
             self.tell_answered(true);
         }
-        for (index, ((key, lease), claim)) in batch.iter().zip(&claims).enumerate() {
+        let sent = claims.iter().zip(ended);
+        for (index, ((key, lease), (claim, ended))) in batch.iter().zip(sent).enumerate() {
             let one = match &answer {
                 Ok(answers) => answers.get(index).cloned().unwrap_or_else(unanswered),
                 Err(error) => Err(error.clone()),
             };
             match one {
                 Ok(Renewal::Until(until)) => {
-                    let ttl = lease.ttl();
+                    let asked = claim.claim.ttl;
                     self.counters.renewed.up();
-                    lease.runs_until(less(until, claim.claim.ttl, ttl));
-                    warn_of_age(&self.background, lease, ttl);
+                    lease.renewed(Confirmed { asked, until }, ended);
+                    warn_of_age(&self.background, lease, lease.ttl());
                     self.schedule.renewed(*key, next_look(lease));
                 }
                 Ok(Renewal::Gone) => self.end(*key, lease, LossCause::Deleted),
@@ -165,12 +108,22 @@ impl Keeper {
     /// Gives back what its holder has given back a while ago, and whose runtime has not got round to
     /// sending that: it may be blocked until the key has expired.
     async fn release_as_well(self: Arc<Self>, lease: Arc<Acquisition>) {
-        lease.set_keepers_release(KeepersRelease::Asked);
+        let before = lease.keepers_release();
+        lease.set_keepers_release(Some(KeepersRelease::Asked));
         let (owner, left_behind) = (lease.owner(), lease.leaves());
         let release = Release::held(lease.slot(), &left_behind);
         let claim = lease.claim(&owner, lease.ttl());
-        if let Ok(found) = self.ask_store(self.store.release(claim, release)).await {
-            lease.set_keepers_release(KeepersRelease::Found(found));
+        let answer = self.ask_store(self.store.release(claim, release)).await;
+        // What an earlier one has done, or may have done, this one does not find.
+        let known = match &answer {
+            Ok(found) if *found == Found::Ours || before.is_none() => {
+                Some(KeepersRelease::Found(*found))
+            }
+            Err(error) if error.is_in_doubt() && before.is_none() => Some(KeepersRelease::Asked),
+            Ok(_) | Err(_) => before,
+        };
+        lease.set_keepers_release(known);
+        if answer.is_ok() {
             lease.tell_queue();
         }
     }
@@ -202,67 +155,13 @@ impl Keeper {
 }
 
 /// The answer for one lease.
-fn only(answers: &[Result<Renewal, StoreError>]) -> Result<Renewal, StoreError> {
+pub(super) fn only(answers: &[Result<Renewal, StoreError>]) -> Result<Renewal, StoreError> {
     answers.first().cloned().unwrap_or_else(unanswered)
 }
 
 fn unanswered() -> Result<Renewal, StoreError> {
     let fewer = "the store has answered for fewer leases than it was asked for";
     Err(StoreError::refused(fewer))
-}
-
-/// Until when a lease may be relied on whose keys the store keeps for longer than that, since they are
-/// to stay closed.
-fn less(until: Instant, asked: Duration, ttl: Duration) -> Instant {
-    until
-        .checked_sub(asked.saturating_sub(ttl))
-        .unwrap_or(until)
-}
-
-/// A lease whose ttl is being changed, also by a future that is dropped.
-struct Extending<'a> {
-    keeper: &'a Arc<Keeper>,
-    key: ScheduleKey,
-    lease: &'a Arc<Acquisition>,
-    /// Until the answer to what may have shortened it is known.
-    shortened: Option<Shortened>,
-}
-
-impl Extending<'_> {
-    fn confirmed(&mut self) {
-        if self.shortened.take().is_some() {
-            self.lease.lengthen_again();
-        }
-    }
-
-    fn refused(&mut self) {
-        if let Some(shortened) = self.shortened.take() {
-            self.lease.lengthen_again();
-            self.lease.runs_on(shortened);
-        }
-    }
-
-    fn look_again(&self) {
-        self.keeper.schedule.look(self.key, next_look(self.lease));
-        if self.lease.clock == Clock::Tokio {
-            self.lease.wake();
-        }
-    }
-}
-
-impl Drop for Extending<'_> {
-    fn drop(&mut self) {
-        if !self.keeper.process.is_here() {
-            return;
-        }
-        if self.shortened.is_some() {
-            let (keeper, lease) = (Arc::clone(self.keeper), Arc::clone(self.lease));
-            self.keeper
-                .background
-                .spawn(keeper.lengthen_again(self.key, lease));
-        }
-        self.look_again();
-    }
 }
 
 /// The keeper's work in real time. Ends with the background thread.
@@ -351,7 +250,7 @@ fn first_look(lease: &Acquisition, share: Share) -> Instant {
 }
 
 /// When a lease needs attention next.
-fn next_look(lease: &Acquisition) -> Instant {
+pub(super) fn next_look(lease: &Acquisition) -> Instant {
     let mut next = lease.end();
     if lease.renews() {
         next = next.min(lease.started() + lease.ttl() / RENEWALS_PER_TTL);
@@ -361,7 +260,7 @@ fn next_look(lease: &Acquisition) -> Instant {
 
 /// How long a renewal may take: a half-dead connection has to be found out while there is time for
 /// another one, and a server that is far away is to be waited for.
-fn patience(lease: &Acquisition) -> Duration {
+pub(super) fn patience(lease: &Acquisition) -> Duration {
     let left = lease
         .deadline()
         .saturating_duration_since(lease.clock.now());

@@ -34,8 +34,12 @@ async fn a_shorter_extend_that_comes_late_does_not_let_two_hold_the_key() {
     let lease = request.acquire().await.unwrap();
     proxy.treat(Way::Requests, Treatment::Delay(2 * SECOND));
     let extended = lease.extend(SECOND).await;
+    // Nothing else gets through either: the lease may end before the call is given up.
     assert!(
-        matches!(extended, Err(Error::Unavailable { .. })),
+        matches!(
+            extended,
+            Err(Error::Unavailable { .. } | Error::Lost { .. })
+        ),
         "{extended:?}"
     );
     proxy.heal();

@@ -42,6 +42,7 @@ mod matrix;
 mod memory;
 mod mixture;
 mod outage;
+mod outstanding_extend;
 mod pending_marks;
 mod permits;
 mod points;

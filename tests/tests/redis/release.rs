@@ -476,3 +476,32 @@ async fn a_release_whose_reply_was_lost_is_no_loss() {
     wait::until("the keeper has asked", || locks.stats().released == 1).await;
     assert_eq!(locks.stats().lost, 0);
 }
+
+/// The keeper gives back what its holder's runtime does not get round to, and is refused; the key runs
+/// out, and another takes it.
+#[test]
+fn a_release_that_comes_when_another_holds_the_key_is_told_as_a_loss() {
+    let server = Server::start();
+    let _: () = server.ask("ACL SETUSER app on >pass ~* &* +@all");
+    let [slow, lasting] = runtimes();
+    let connecting = Client::connect(server.url_as("app", "pass"));
+    let locks = lasting.block_on(connecting).unwrap();
+    slow.block_on(async {
+        let lease = locks.lock("before").acquire().await.unwrap();
+        lease.release().await.unwrap();
+    });
+    let request = locks.lock("sync:42").ttl(Duration::from_secs(3));
+    let lease = lasting.block_on(request.acquire()).unwrap();
+    let mut release = Box::pin(lease.release());
+    assert!(slow.block_on(polled(release.as_mut(), 1)).is_none());
+    let _: () = server.ask("ACL SETUSER app -evalsha -eval");
+    let has_run_out = wait::until("it has run out", || server.size() == 0);
+    lasting.block_on(has_run_out);
+    let _: () = server.ask("ACL SETUSER app +evalsha +eval");
+    let other = lasting.block_on(client(&server));
+    let held = lasting.block_on(other.lock("sync:42").acquire()).unwrap();
+    let released = slow.block_on(release);
+    assert_eq!(server.get("lock:sync:42").as_deref(), Some(held.owner()));
+    assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    assert_eq!(locks.stats().lost, 1);
+}
