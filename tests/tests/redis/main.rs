@@ -14,6 +14,7 @@ mod connecting;
 mod done_together;
 mod dropped_in_flight;
 mod due;
+mod ended_connections;
 mod events;
 mod extend;
 mod failed_waiters;

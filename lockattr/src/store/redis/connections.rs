@@ -17,7 +17,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -135,10 +135,7 @@ impl Connections {
             let mut seen = batcher.replies();
             let mut silence = Duration::ZERO;
             let answer = poll_fn(|cx| {
-                if let Some(sending) = request.sending()
-                    && let Poll::Ready(answer) = Pin::new(sending).poll(cx)
-                {
-                    drop(request.answered());
+                if let Poll::Ready(answer) = request.poll_reply(cx) {
                     return Poll::Ready(answer);
                 }
                 silence += deadline.look(cx);
