@@ -52,6 +52,7 @@ mod referee;
 mod release;
 mod renewal;
 mod renewal_batches;
+mod repeated_releases;
 mod rights;
 mod runtimes;
 mod secrets;
