@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use lockattr::{Client, Lease, LockRequest};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
+use tests::wait;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::support::{nothing_left, polled, runtimes};
+use crate::support::{client, nap, nothing_left, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Nothing in here waits for that.
@@ -130,4 +131,53 @@ fn what_may_come_late_is_looked_for_after_an_extend_that_was_dropped_too() {
         drop(shorter);
         thread::sleep(SECOND / 2);
     });
+}
+
+/// Replies are lost as by a router that has forgotten a connection: neither end hears of it.
+#[tokio::test]
+async fn connections_end_on_which_replies_are_lost_while_the_server_answers_on_others() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    has_a_connection(&locks).await;
+    let before = server.clients();
+    for round in 0..3 {
+        proxy.treat(Way::Replies, Treatment::Swallow);
+        for id in 0..20 {
+            let request = locks.lock(format!("a:{round}:{id}")).ttl(TTL);
+            let _ = timeout(SECOND / 20, request.acquire()).await;
+        }
+        // For longer than a connection may be silent.
+        nap(1_500).await;
+        proxy.heal();
+        while locks.lock("again").acquire().await.is_err() {
+            nap(50).await;
+        }
+    }
+    let most = before + 2;
+    assert!(server.clients() > most, "they are kept for a while");
+    wait::within("they end", 40 * SECOND, || server.clients() <= most).await;
+    nothing_left(&server).await;
+}
+
+/// The runtime of such a connection is not run, and runs again when its request is not awaited any more.
+#[test]
+fn a_request_that_nobody_awaits_any_more_is_not_written() {
+    let server = Server::start();
+    let [_, lasting] = runtimes();
+    let locks = lasting.block_on(client(&server));
+    let not_run = ending(&locks);
+    let mut call = Box::pin(locks.lock("sync:42").ttl(TTL).acquire());
+    assert!(not_run.block_on(polled(call.as_mut(), 1)).is_none());
+    drop(call);
+    lasting.block_on(async {
+        for _ in 0..35 {
+            has_a_connection(&locks).await;
+            nap(1_000).await;
+        }
+    });
+    let before = server.commands();
+    not_run.block_on(nap(200));
+    assert_eq!(server.commands().since(&before).of("set"), 0);
+    lasting.block_on(nothing_left(&server));
 }

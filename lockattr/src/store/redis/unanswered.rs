@@ -3,7 +3,9 @@
 //! The server may carry such a request out at any later time: when it resumes after it was frozen, or
 //! when a runtime that was blocked writes what its connection was given. So the connection that carries
 //! the request is kept until the late answer has come, after which the request cannot be carried out any
-//! more. Where the connection ends before, the request may still be on its way, and only time tells.
+//! more. Where the connection ends before, the request may still be on its way, and only time tells. So it
+//! is with a connection that stays silent while the server answers on others: it is closed, since it may
+//! have been lost without a word.
 //!
 //! Giving back what such a request has acquired is left to the caller of
 //! [`settled`](crate::store::Store::settled).
@@ -16,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::batcher::{Batcher, Sending};
+use super::connection::Server;
 use super::fault::Fault;
-use crate::runtime::background::Background;
 
 /// For how long at least a request may still arrive whose connection has ended: at its other end, or with
 /// the runtime that drove it, so that it may not be written yet. Where it had been on its way for longer
@@ -28,12 +31,16 @@ use crate::runtime::background::Background;
 const ENDED_BY_SERVER: Duration = Duration::from_secs(1);
 const ENDED_WITH_RUNTIME: Duration = Duration::from_secs(10);
 
+/// How long a connection is silent before it is looked at whether the server answers on others, and then
+/// for how long again.
+const SILENT: Duration = Duration::from_secs(10);
+
 /// A runtime that ends drops its tasks in any order, within this time.
 const RUNTIME_ENDS_WITHIN: Duration = Duration::from_millis(50);
 
 /// The unanswered requests of one client, by owner.
 pub(super) struct Unanswered {
-    background: Background,
+    server: Arc<Server>,
     requests: Mutex<HashMap<String, Outstanding>>,
 }
 
@@ -58,9 +65,9 @@ impl Outstanding {
 }
 
 impl Unanswered {
-    pub(super) fn new(background: &Background) -> Arc<Self> {
+    pub(super) fn new(server: &Arc<Server>) -> Arc<Self> {
         Arc::new(Self {
-            background: background.clone(),
+            server: Arc::clone(server),
             requests: Mutex::default(),
         })
     }
@@ -69,23 +76,45 @@ impl Unanswered {
     fn track(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
         self.begin(owner);
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
-        self.background.spawn(async move {
+        self.server.background.spawn(async move {
             let batcher = Arc::clone(&sending.batcher);
-            match sending.await {
-                Err(fault) if fault.error.is_in_doubt() => {
-                    unanswered.ended(&owner, batcher, sent).await;
-                }
-                _ => unanswered.settle(&owner, None),
+            if unanswered.is_answered(sending).await {
+                unanswered.settle(&owner, None);
+            } else {
+                unanswered.ended(&owner, batcher, sent).await;
             }
         });
+    }
+
+    /// Whether the answer has come, once it has or cannot be hoped for any more.
+    async fn is_answered(&self, mut sending: Sending) -> bool {
+        let answered = |reply: Result<Value, Fault>| match reply {
+            Err(fault) => !fault.error.is_in_doubt(),
+            Ok(_) => true,
+        };
+        if let Ok(reply) = timeout(SILENT, &mut sending).await {
+            return answered(reply);
+        }
+        // A server that answers nobody may do so yet on every connection. One that answers later
+        // requests has read the earlier ones, or cannot be reached on this connection. What a runtime
+        // that is not run has yet to write is not written once its reply is not awaited.
+        let answers = self.server.answers();
+        loop {
+            if let Ok(reply) = timeout(SILENT, &mut sending).await {
+                return answered(reply);
+            }
+            if self.server.answers() != answers {
+                return false;
+            }
+        }
     }
 
     /// The same of a request whose connection has ended while its answer was awaited.
     fn track_ended(self: &Arc<Self>, owner: &str, batcher: Arc<Batcher>, sent: Instant) {
         self.begin(owner);
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
-        self.background
-            .spawn(async move { unanswered.ended(&owner, batcher, sent).await });
+        let background = &self.server.background;
+        background.spawn(async move { unanswered.ended(&owner, batcher, sent).await });
     }
 
     fn begin(&self, owner: &str) {
