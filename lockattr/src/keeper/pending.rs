@@ -11,10 +11,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use tokio::sync::futures::Notified;
+
 use super::Keeper;
 use super::in_flight::{OnItsWay, RequestKind, wait_at_end_of_thread};
 use crate::acquisition::{Acquisition, Event, Return, State};
 use crate::error::StoreError;
+use crate::runtime::background::Elapsed;
 use crate::runtime::jitter::jittered;
 use crate::runtime::on_behalf;
 use crate::store::{Found, Release};
@@ -27,19 +30,24 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// share later, and what never comes is looked for a few dozen times a day.
 const LOOKS_AFTER_SHARE: u32 = 3;
 
-/// A release that has failed is not tried again sooner than this where the store answers others.
+/// A release that has failed is not tried again sooner than this where the store answers others. Each try
+/// that fails while others are answered doubles it: the store may refuse this one for good.
 const SHORTEST_RETRY: Duration = Duration::from_millis(250);
 
 /// A release that is tried until it is answered.
 struct Retry {
     since: Instant,
     until: Instant,
+    not_before: Duration,
 }
 
 impl Retry {
     fn until(until: Instant) -> Self {
-        let since = Instant::now();
-        Self { since, until }
+        Self {
+            since: Instant::now(),
+            until,
+            not_before: SHORTEST_RETRY,
+        }
     }
 }
 
@@ -129,7 +137,13 @@ impl Keeper {
 
     async fn release_request(&self, acquisition: &Acquisition) {
         let mut retry = Retry::until(Instant::now() + acquisition.ttl());
-        while self.release_whatever(acquisition).await.is_err() && self.pause(&mut retry).await {}
+        loop {
+            let answers_again = self.answers_again.notified();
+            let answered = self.release_whatever(acquisition).await.is_ok();
+            if answered || !self.pause(&mut retry, answers_again).await {
+                return;
+            }
+        }
     }
 
     async fn release_whatever(&self, acquisition: &Acquisition) -> Result<Found, StoreError> {
@@ -184,6 +198,7 @@ impl Keeper {
             let release = Release::held(lease.slot(), &left_behind).keeping_marks();
             let claim = lease.claim(&owner, lease.ttl());
             let _ = lease.happens(Event::Release);
+            let answers_again = self.answers_again.notified();
             let answer = self.ask_store(self.store.release(claim, release)).await;
             self.tell_answered(answer.is_ok());
             match answer {
@@ -211,7 +226,7 @@ impl Keeper {
                     maybe_done |= in_doubt;
                 }
             }
-            if !self.pause(&mut retry).await {
+            if !self.pause(&mut retry, answers_again).await {
                 if marked {
                     self.tell_mark_lost(lease, "the store could not be asked in time");
                 }
@@ -220,8 +235,9 @@ impl Keeper {
         }
     }
 
-    /// Waits before a release is asked once more; says whether there is any sense in that.
-    async fn pause(&self, retry: &mut Retry) -> bool {
+    /// Waits before a release is asked once more; says whether there is any sense in that. What was
+    /// answered since `answers_again` was made, which is before the release has failed, is news as well.
+    async fn pause(&self, retry: &mut Retry, answers_again: Notified<'_>) -> bool {
         let now = Instant::now();
         let pause = now.saturating_duration_since(retry.since) / LOOKS_AFTER_SHARE;
         // Many may have failed at the same time.
@@ -229,14 +245,15 @@ impl Keeper {
         if next >= retry.until {
             return false;
         }
-        // Not at once, where others are answered and this is refused.
-        self.background
-            .sleep_until(next.min(now + SHORTEST_RETRY))
-            .await;
-        let _ = self
-            .background
-            .until(next, self.answers_again.notified())
-            .await;
+        let not_before = now + retry.not_before;
+        self.background.sleep_until(next.min(not_before)).await;
+        if next > not_before {
+            let answers = self.background.until(next, answers_again).await;
+            retry.not_before = match answers {
+                Ok(()) => retry.not_before * 2,
+                Err(Elapsed) => SHORTEST_RETRY,
+            };
+        }
         true
     }
 

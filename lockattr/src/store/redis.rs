@@ -16,6 +16,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use redis::Value;
@@ -97,6 +98,7 @@ impl Redis {
             name: config.name.clone(),
             background: background.clone(),
             connect_timeout: config.connect_timeout,
+            answers: AtomicU64::new(0),
         });
         let names = Names::new(&config.prefix, &config.id);
         let connections = Connections::new(&server, config.reply_timeout);

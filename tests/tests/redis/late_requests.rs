@@ -261,6 +261,12 @@ async fn field_27_a_lock_is_free_soon_after_its_server_stood_still_for_longer_th
     free_soon_after_a_long_stand(3 * SECOND, |locks| locks.lock("sync:42")).await;
 }
 
+/// And for longer than a connection may be silent while the server answers others.
+#[tokio::test]
+async fn field_27_a_lock_is_free_soon_after_its_server_stood_still_for_half_a_minute() {
+    free_soon_after_a_long_stand(31 * SECOND, |locks| locks.lock("sync:42")).await;
+}
+
 #[tokio::test]
 async fn field_27_several_locks_are_free_soon_after_their_server_stood_still() {
     free_soon_after_a_long_stand(3 * SECOND, |locks| locks.lock_all(["a", "b"])).await;

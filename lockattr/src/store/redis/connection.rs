@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +28,8 @@ pub(super) struct Server {
     pub(super) name: Option<String>,
     pub(super) background: Background,
     pub(super) connect_timeout: Duration,
+    /// How often it has answered, on any connection.
+    pub(super) answers: AtomicU64,
 }
 
 /// A connection that all callers of one runtime share, and which is driven there.
@@ -109,8 +111,8 @@ impl Connection {
         &self.0.runtime
     }
 
-    pub(super) fn background(&self) -> &Background {
-        &self.0.server.background
+    pub(super) fn server(&self) -> &Server {
+        &self.0.server
     }
 
     /// The connection, if it is up.
@@ -263,6 +265,14 @@ impl Drop for AttemptGuard {
 }
 
 impl Server {
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Host and port, or the socket's path, cut to the length of a log line: never the user or the
     /// password.
     pub(super) fn address(&self) -> String {

@@ -17,7 +17,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ impl Connections {
             own: Connection::new(server, server.background.runtime().clone()),
             of_runtimes: Mutex::default(),
             timeouts: Timeouts::start(&server.background, patience),
-            unanswered: Unanswered::new(&server.background),
+            unanswered: Unanswered::new(server),
             patience,
         }))
     }
@@ -135,10 +135,7 @@ impl Connections {
             let mut seen = batcher.replies();
             let mut silence = Duration::ZERO;
             let answer = poll_fn(|cx| {
-                if let Some(sending) = request.sending()
-                    && let Poll::Ready(answer) = Pin::new(sending).poll(cx)
-                {
-                    drop(request.answered());
+                if let Poll::Ready(answer) = request.poll_reply(cx) {
                     return Poll::Ready(answer);
                 }
                 silence += deadline.look(cx);
@@ -347,10 +344,10 @@ pub(super) fn classify(
         Value::ServerError(error) => Err(RedisError::from(error).into()),
         value => Ok(value),
     });
-    if let Err(fault) = &answer
-        && fault.replace
-    {
-        connection.discard(batcher);
+    match &answer {
+        Ok(_) => connection.server().answered(),
+        Err(fault) if fault.replace => connection.discard(batcher),
+        Err(_) => {}
     }
     answer
 }
@@ -365,6 +362,7 @@ impl fmt::Debug for Connections {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
+    use std::sync::atomic::AtomicU64;
     use std::thread;
 
     use super::super::target::target;
@@ -402,6 +400,7 @@ mod tests {
             name: None,
             background: Background::start().unwrap(),
             connect_timeout: BOUND,
+            answers: AtomicU64::new(0),
         });
         let connections = Connections::new(&server, BOUND);
         // The first one has to connect.

@@ -1,21 +1,28 @@
-//! Requests for keys whose caller is gone before the answer came.
+//! Requests for keys whose caller is gone before the answer came, or whose connection has ended before.
 //!
 //! The server may carry such a request out at any later time: when it resumes after it was frozen, or
 //! when a runtime that was blocked writes what its connection was given. So the connection that carries
 //! the request is kept until the late answer has come, after which the request cannot be carried out any
-//! more. Where the connection ends before, the request may still be on its way, and only time tells.
+//! more. Where the connection ends before, the request may still be on its way, and only time tells. So it
+//! is with a connection that stays silent while the server answers on others: it is closed, since it may
+//! have been lost without a word.
 //!
 //! Giving back what such a request has acquired is left to the caller of
 //! [`settled`](crate::store::Store::settled).
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use redis::Value;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
-use super::batcher::Sending;
-use crate::runtime::background::Background;
+use super::batcher::{Batcher, Sending};
+use super::connection::Server;
+use super::fault::Fault;
 
 /// For how long at least a request may still arrive whose connection has ended: at its other end, or with
 /// the runtime that drove it, so that it may not be written yet. Where it had been on its way for longer
@@ -24,87 +31,145 @@ use crate::runtime::background::Background;
 const ENDED_BY_SERVER: Duration = Duration::from_secs(1);
 const ENDED_WITH_RUNTIME: Duration = Duration::from_secs(10);
 
+/// How long a connection is silent before it is looked at whether the server answers on others, and then
+/// for how long again.
+const SILENT: Duration = Duration::from_secs(10);
+
 /// A runtime that ends drops its tasks in any order, within this time.
 const RUNTIME_ENDS_WITHIN: Duration = Duration::from_millis(50);
 
 /// The unanswered requests of one client, by owner.
 pub(super) struct Unanswered {
-    background: Background,
+    server: Arc<Server>,
     requests: Mutex<HashMap<String, Outstanding>>,
 }
 
-/// The requests of one owner.
+/// The requests of one owner. They are forgotten when none can be carried out any more, and not before:
+/// several may ask for them, an extend and a release for example.
 #[derive(Default)]
 struct Outstanding {
     count: usize,
-    /// For how long those may still be carried out whose connection has ended.
-    may_come: Duration,
+    /// Until when those may still be carried out whose connection has ended.
+    may_come_until: Option<Instant>,
     settled: Arc<Notify>,
 }
 
+impl Outstanding {
+    /// For how long a request may still be carried out, once none is tracked any more.
+    fn may_come(&self) -> Duration {
+        let until = self.may_come_until;
+        until.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(Instant::now())
+        })
+    }
+}
+
 impl Unanswered {
-    pub(super) fn new(background: &Background) -> Arc<Self> {
+    pub(super) fn new(server: &Arc<Server>) -> Arc<Self> {
         Arc::new(Self {
-            background: background.clone(),
+            server: Arc::clone(server),
             requests: Mutex::default(),
         })
     }
 
     /// Awaits the answer to a request of this owner in the background.
-    pub(super) fn track(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
-        self.requests().entry(owner.to_owned()).or_default().count += 1;
+    fn track(self: &Arc<Self>, owner: &str, sending: Sending, sent: Instant) {
+        self.begin(owner);
         let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
-        self.background.spawn(async move {
+        self.server.background.spawn(async move {
             let batcher = Arc::clone(&sending.batcher);
-            let answered = match sending.await {
-                Ok(_) => true,
-                Err(fault) => !fault.error.is_in_doubt(),
-            };
-            let mut may_come = Duration::ZERO;
-            if !answered {
-                tokio::time::sleep(RUNTIME_ENDS_WITHIN).await;
-                let at_least = if batcher.has_ended() {
-                    ENDED_WITH_RUNTIME
-                } else {
-                    ENDED_BY_SERVER
-                };
-                may_come = sent.elapsed().max(at_least);
+            if unanswered.is_answered(sending).await {
+                unanswered.settle(&owner, None);
+            } else {
+                unanswered.ended(&owner, batcher, sent).await;
             }
-            unanswered.settle(&owner, may_come);
         });
     }
 
-    fn settle(&self, owner: &str, may_come: Duration) {
+    /// Whether the answer has come, once it has or cannot be hoped for any more.
+    async fn is_answered(&self, mut sending: Sending) -> bool {
+        let answered = |reply: Result<Value, Fault>| match reply {
+            Err(fault) => !fault.error.is_in_doubt(),
+            Ok(_) => true,
+        };
+        if let Ok(reply) = timeout(SILENT, &mut sending).await {
+            return answered(reply);
+        }
+        // A server that answers nobody may do so yet on every connection. One that answers later
+        // requests has read the earlier ones, or cannot be reached on this connection. What a runtime
+        // that is not run has yet to write is not written once its reply is not awaited.
+        let answers = self.server.answers();
+        loop {
+            if let Ok(reply) = timeout(SILENT, &mut sending).await {
+                return answered(reply);
+            }
+            if self.server.answers() != answers {
+                return false;
+            }
+        }
+    }
+
+    /// The same of a request whose connection has ended while its answer was awaited.
+    fn track_ended(self: &Arc<Self>, owner: &str, batcher: Arc<Batcher>, sent: Instant) {
+        self.begin(owner);
+        let (unanswered, owner) = (Arc::clone(self), owner.to_owned());
+        let background = &self.server.background;
+        background.spawn(async move { unanswered.ended(&owner, batcher, sent).await });
+    }
+
+    fn begin(&self, owner: &str) {
+        self.requests().entry(owner.to_owned()).or_default().count += 1;
+    }
+
+    /// The connection of a request has ended. It is remembered for as long as it may still be carried out.
+    async fn ended(&self, owner: &str, batcher: Arc<Batcher>, sent: Instant) {
+        tokio::time::sleep(RUNTIME_ENDS_WITHIN).await;
+        let at_least = if batcher.has_ended() {
+            ENDED_WITH_RUNTIME
+        } else {
+            ENDED_BY_SERVER
+        };
+        drop(batcher);
+        let until = Instant::now() + sent.elapsed().max(at_least);
+        self.settle(owner, Some(until));
+        tokio::time::sleep_until(until.into()).await;
+        self.forget_if_over(owner);
+    }
+
+    fn settle(&self, owner: &str, may_come_until: Option<Instant>) {
         let mut requests = self.requests();
         let Some(outstanding) = requests.get_mut(owner) else {
             return;
         };
         outstanding.count -= 1;
-        outstanding.may_come = outstanding.may_come.max(may_come);
+        outstanding.may_come_until = outstanding.may_come_until.max(may_come_until);
         let settled = Arc::clone(&outstanding.settled);
-        let is_over = outstanding.count == 0 && outstanding.may_come.is_zero();
-        let over = is_over.then(|| requests.remove(owner));
         drop(requests);
-        drop(over);
         settled.notify_waiters();
+        self.forget_if_over(owner);
+    }
+
+    fn forget_if_over(&self, owner: &str) {
+        let mut requests = self.requests();
+        let over =
+            |outstanding: &Outstanding| outstanding.count == 0 && outstanding.may_come().is_zero();
+        let is_over = requests.get(owner).is_some_and(over);
+        let forgotten = is_over.then(|| requests.remove(owner));
+        drop(requests);
+        drop(forgotten);
     }
 
     /// Waits until no request of this owner is tracked any more. The answer is for how long one of them
-    /// may still be carried out.
+    /// may still be carried out, and the same for everybody who asks.
     pub(super) async fn settled(&self, owner: &str) -> Duration {
         loop {
             let settled = {
-                let mut requests = self.requests();
-                let Some(outstanding) = requests.get(owner) else {
-                    return Duration::ZERO;
-                };
-                let settled = Arc::clone(&outstanding.settled).notified_owned();
-                if outstanding.count == 0 {
-                    let may_come = outstanding.may_come;
-                    requests.remove(owner);
-                    return may_come;
+                let requests = self.requests();
+                match requests.get(owner) {
+                    None => return Duration::ZERO,
+                    Some(outstanding) if outstanding.count == 0 => return outstanding.may_come(),
+                    Some(outstanding) => Arc::clone(&outstanding.settled).notified_owned(),
                 }
-                settled
             };
             settled.await;
         }
@@ -116,7 +181,8 @@ impl Unanswered {
     }
 }
 
-/// A request that is being sent. Dropped before its answer has come, it is tracked.
+/// A request that is being sent. It is tracked where it is dropped before its answer has come, and where
+/// its connection ends before.
 pub(super) struct SentRequest<'a> {
     sending: Option<Sending>,
     sent: Instant,
@@ -137,13 +203,20 @@ impl<'a> SentRequest<'a> {
         }
     }
 
-    pub(super) fn sending(&mut self) -> Option<&mut Sending> {
-        self.sending.as_mut()
-    }
-
-    /// Its answer has come.
-    pub(super) fn answered(&mut self) -> Option<Sending> {
-        self.sending.take()
+    /// Polls for the reply, until it has come.
+    pub(super) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, Fault>> {
+        let Some(sending) = &mut self.sending else {
+            return Poll::Pending;
+        };
+        let answer = ready!(Pin::new(sending).poll(cx));
+        let sending = self.sending.take();
+        if let (Err(fault), Some(sending), Some((unanswered, owner))) =
+            (&answer, sending, self.tracked)
+            && fault.error.is_in_doubt()
+        {
+            unanswered.track_ended(owner, Arc::clone(&sending.batcher), self.sent);
+        }
+        Poll::Ready(answer)
     }
 }
 

@@ -35,7 +35,7 @@ impl Watchdog {
         let mut seen = sending.batcher.replies();
         let answer = loop {
             let until = Instant::now() + patience;
-            let answer = self.0.background().until(until, &mut sending).await;
+            let answer = self.0.server().background.until(until, &mut sending).await;
             let now = sending.batcher.replies();
             if answer.is_ok() || now == seen {
                 break answer;
