@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::acquisition::{Acquisition, Common, LeaseOptions, LockKeys, QueueId};
+use crate::acquisition::{
+    Acquisition, Common, Event, LeaseOptions, LockKeys, QueueId, Return, State,
+};
 use crate::error::{LossCause, StoreError};
 use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
@@ -223,9 +225,21 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     fn hand_over(&self, lease: &Arc<Acquisition>) -> bool {
-        self.queues.have_met(lease.queue)
-            && lease.can_be_handed_over()
-            && self.queues.hand_over(lease)
+        if !self.queues.have_met(lease.queue) || !lease.can_be_handed_over() {
+            return false;
+        }
+        // Before it is offered: the next caller may be gone before this goes on, and the lease on its
+        // way back.
+        if let Err(now) = lease.happens(Event::HandOn) {
+            return matches!(now, State::Over(_, Return::HandedOn | Return::Unclaimed));
+        }
+        let handed = self.queues.hand_over(lease);
+        if handed {
+            self.counters.released.up();
+        } else {
+            let _ = lease.happens(Event::NotHandedOn);
+        }
+        handed
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.

@@ -61,19 +61,17 @@ impl Keeper {
         }
         acquisition.give_back();
         match acquisition.state() {
-            State::Over(_, Return::HandedOn | Return::Done) => {}
-            State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {
-                let _ = acquisition.happens(Event::HandOn);
-                self.counters.released.up();
-            }
+            State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done) => {}
+            State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {}
             _ => self.release(acquisition, held),
         }
     }
 
     /// The same for a lease that was handed on, and that nobody has taken.
     pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Acquisition>) {
-        let _ = lease.happens(Event::NotTaken);
-        self.give_back(Arc::clone(lease));
+        if self.check_process().is_ok() && lease.happens(Event::NotTaken).is_ok() {
+            self.release(Arc::clone(lease), true);
+        }
     }
 
     /// What the requests of a lease that was given back may yet leave beside what it held: one of them

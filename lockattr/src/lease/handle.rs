@@ -34,7 +34,7 @@ impl Drop for Handle {
         }
         if matches!(
             self.acquisition.state(),
-            State::Over(_, Return::Done | Return::HandedOn)
+            State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done)
         ) {
             return;
         }

@@ -24,6 +24,7 @@ mod faults;
 mod faulty_stores;
 mod forged;
 mod handed;
+mod handed_on;
 mod harness;
 mod holds;
 mod hostile;
