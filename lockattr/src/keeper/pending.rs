@@ -63,15 +63,21 @@ impl Keeper {
         match acquisition.state() {
             State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done) => {}
             State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {}
-            _ => self.release(acquisition, held),
+            _ if held => self.release_held(&acquisition),
+            _ => self.release(acquisition, false),
         }
     }
 
     /// The same for a lease that was handed on, and that nobody has taken.
     pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Acquisition>) {
         if self.check_process().is_ok() && lease.happens(Event::NotTaken).is_ok() {
-            self.release(Arc::clone(lease), true);
+            self.release_held(lease);
         }
+    }
+
+    fn release_held(self: &Arc<Self>, lease: &Arc<Acquisition>) {
+        self.release(Arc::clone(lease), true);
+        self.left(lease);
     }
 
     /// What the requests of a lease that was given back may yet leave beside what it held: one of them

@@ -39,7 +39,6 @@ impl Drop for Handle {
             return;
         }
         self.keeper.give_back(Arc::clone(&self.acquisition));
-        self.keeper.left(&self.acquisition);
         // Only now: shutting down waits for what is in the schedule or on its way back.
         self.keeper.forget(self.key);
     }
