@@ -71,6 +71,7 @@ impl Keeper {
     /// The same for a lease that was handed on, and that nobody has taken.
     pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Acquisition>) {
         if self.check_process().is_ok() && lease.happens(Event::NotTaken).is_ok() {
+            self.close(lease);
             self.release_held(lease);
         }
     }

@@ -56,6 +56,7 @@ mod rights;
 mod runtimes;
 mod secrets;
 mod shutdown;
+mod shutdown_of_unpolled;
 mod simulated;
 mod slots_at_once;
 mod stores_of_ones_own;
