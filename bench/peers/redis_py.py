@@ -82,7 +82,7 @@ async def throughput(url, tasks, milliseconds):
     say("rate", pairs / (time.perf_counter() - start))
 
 
-async def line(url, key, clients, tasks, body, pace, path):
+async def queue(url, key, clients, tasks, body, pace, path):
     body = int(body) / 1000
     last = os.open(path, os.O_RDWR)
     all_locks = [Locks(url) for _ in range(int(clients))]
@@ -173,7 +173,7 @@ def main():
     roles = {
         "pair": pair,
         "throughput": throughput,
-        "line": line,
+        "queue": queue,
         "storm": storm,
         "own": own,
         "probe": probe,

@@ -15,10 +15,10 @@ const seconds = (since) => Number(now() - since) / 1e9;
 
 const input = readline.createInterface({ input: process.stdin });
 const lines = input[Symbol.asyncIterator]();
-const hear = async () => (await lines.next()).value || '';
+const readLine = async () => (await lines.next()).value || '';
 const ready = () => {
   say('ready');
-  return hear();
+  return readLine();
 };
 
 // A client of its own.
@@ -83,7 +83,7 @@ async function throughput(url, tasks, milliseconds) {
   say('rate', await run(milliseconds / 1000));
 }
 
-async function line(url, key, clients, tasks, body, pace, path) {
+async function queue(url, key, clients, tasks, body, pace, path) {
   const last = fs.openSync(path, 'r+');
   const all = Array.from({ length: clients }, () => new Locks(url));
   for (const locks of all) await locks.redis.ping();
@@ -165,12 +165,12 @@ async function probe(url) {
 // A run that hangs ends, and is told as failed.
 setTimeout(() => process.exit(1), 300000).unref();
 
-const roles = { pair, throughput, line, storm, own, probe };
+const roles = { pair, throughput, queue, storm, own, probe };
 const [role, , url, ...words] = process.argv.slice(2);
 roles[role](url, ...words.map((word) => (/^\d+$/.test(word) ? Number(word) : word)))
   .then(async () => {
     say('done');
-    await hear();
+    await readLine();
     process.exit(0);
   })
   .catch((error) => {

@@ -26,7 +26,7 @@ pub struct Subject {
     pub language: Language,
     /// Whether it waits for a busy key by itself.
     pub waits: bool,
-    /// How often it renews a lease of 30 s, and how a holder hears of a loss, where it does.
+    /// How often it renews a lease of 30 s, and how a holder learns of a loss, where it does.
     pub renews: Option<Renewal>,
 }
 
@@ -35,7 +35,7 @@ pub struct Subject {
 pub struct Renewal {
     /// From one renewal of a lease of 30 s to the next.
     pub every: Duration,
-    /// How a holder hears of a loss.
+    /// How a holder learns of a loss.
     pub notice: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! A store of one's own: two processes that share nothing but a directory take turns.
+//! A custom store: two processes that share nothing but a directory exclude each other.
 //!
 //! `cargo run --example directory`
 

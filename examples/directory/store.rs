@@ -1,8 +1,8 @@
 //! Locks in a directory that the processes of one machine share. Each is a file, `{until} {owner}`.
 //!
-//! A step reads and writes under an advisory lock on one more file, so that no two are carried out at
-//! once; the system takes that lock back when a process ends, however it ends. Times are of the clock that
-//! starts with the machine and is set by nobody: the directory has to be empty then, as below `/run`.
+//! Each step reads and writes under an advisory lock on one more file, which makes it atomic. The
+//! operating system releases that lock when a process ends, however it ends. Times are of the monotonic
+//! clock, which starts anew with the machine: the directory has to be empty then, as below `/run`.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -19,10 +19,10 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long a step waits for others, which take less than a millisecond each.
+/// How long a step waits for the steps of other processes. Each takes less than a millisecond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What stands in the owner's place: of a lock that is left closed, and of work that is done.
+/// Written in place of an owner: the lock stays closed, or its work is done.
 const CLOSED: &str = "closed";
 const DONE: &str = "done";
 
@@ -30,7 +30,7 @@ const DONE: &str = "done";
 pub(crate) struct Directory(pub(crate) PathBuf);
 
 impl Directory {
-    /// Does one step, alone among all processes. It is done within one poll or not at all.
+    /// Runs one step, atomic among all processes. It completes within one poll or has no effect.
     fn step<'a, T>(&'a self, work: impl FnOnce() -> io::Result<T> + Send + 'a) -> Reply<'a, T> {
         let failed = move |error| format!("the locks in {}: {error}", self.0.display());
         let refused = move |error: io::Error| StoreError::refused(failed(error));
@@ -47,7 +47,8 @@ impl Directory {
         })
     }
 
-    /// The file of a claim's only lock: its key, with what may not stand in a name as `%2f`.
+    /// The file of a claim's only lock: its key, in which characters that a file name cannot have are
+    /// encoded, as `%2f`.
     fn file(&self, claim: Claim<'_>) -> PathBuf {
         let escaped = |byte: u8| match byte {
             b'-' | b'_' | b':' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => char::from(byte).into(),
@@ -57,7 +58,7 @@ impl Directory {
         self.0.join(name)
     }
 
-    /// Who holds the lock, and for how long yet.
+    /// The holder of the lock, and the rest of its lease.
     fn read(&self, claim: Claim<'_>) -> io::Result<Option<(String, Duration)>> {
         let file = self.file(claim);
         let text = match fs::read_to_string(&file) {
@@ -73,7 +74,8 @@ impl Directory {
         Ok(left.map(|left| (owner.to_owned(), left)))
     }
 
-    /// Answers until when that may be relied on. A process that is killed here has written all or nothing.
+    /// Returns until when the lease may be relied on. A process that is killed here has written all or
+    /// nothing.
     fn write(&self, claim: Claim<'_>, owner: &str, ttl: Duration) -> io::Result<Instant> {
         let (begun, new) = (Instant::now(), self.0.join(".new"));
         let until = (uptime() + ttl).as_millis();
@@ -113,15 +115,23 @@ impl Store for Directory {
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], _: Duration) -> Reply<'a, Vec<Renewed>> {
-        let renew = |claim: Claim<'_>| {
-            Ok(match self.find(claim)? {
-                Found::Ours => Renewal::Until(self.write(claim, claim.owner, claim.ttl)?),
-                Found::Nothing => Renewal::Gone,
-                Found::Another => Renewal::Taken,
+        let renew = |lease: &Held<'_>| {
+            let claim = lease.claim;
+            Ok(match self.read(claim)? {
+                Some((owner, left)) if owner == claim.owner => {
+                    let asked = Instant::now();
+                    // A renewal may come later than one that was asked for after it.
+                    if lease.shortens || left < claim.ttl {
+                        self.write(claim, claim.owner, claim.ttl)?;
+                    }
+                    Renewal::Until(relied_on_until(asked, claim.ttl))
+                }
+                None => Renewal::Gone,
+                Some(_) => Renewal::Taken,
             })
         };
         let failed = |error: io::Error| StoreError::in_doubt(error.to_string());
-        let renew = move |lease: &Held<'_>| renew(lease.claim).map_err(failed);
+        let renew = move |lease: &Held<'_>| renew(lease).map_err(failed);
         self.step(move || Ok(leases.iter().map(renew).collect()))
     }
 
@@ -143,7 +153,7 @@ impl Store for Directory {
         })
     }
 
-    /// From one counter for all locks; should it be lost, the time since 1970 is larger.
+    /// From one counter for all locks. Should its file be lost, the time since 1970 is larger.
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
         self.step(move || match self.find(lease.claim)? {
             Found::Ours => {
@@ -164,7 +174,7 @@ impl Store for Directory {
     }
 }
 
-/// By the clock that every `Instant` of the machine is of.
+/// On the clock that every `Instant` of the machine uses.
 fn uptime() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use store::Directory;
 
-/// A directory that goes with it.
+/// A directory that is removed when this value is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

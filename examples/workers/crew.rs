@@ -14,7 +14,7 @@ use crate::job::{self, Orders};
 use crate::server::Server;
 use crate::{TICKS, WORKERS, table};
 
-/// The time that all workers get to start and connect.
+/// How long all workers together may take to start and connect.
 const HEAD_START: Duration = Duration::from_millis(800);
 
 pub(crate) struct Crew<'a> {

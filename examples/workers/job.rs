@@ -10,7 +10,7 @@ use lockattr::{Client, distributed_lock};
 
 use crate::{TICK, TICKS};
 
-/// Longer than the workers' clocks differ, so that those who come late find the key held.
+/// Longer than the difference of the workers' clocks, so that a late worker finds the key held.
 const JOB: Duration = Duration::from_millis(400);
 
 /// What a worker is told on its command line.

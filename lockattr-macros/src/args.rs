@@ -177,5 +177,7 @@ fn on_lost(value: Expr) -> Result<OnLost, Error> {
     )
 }
 
+// The path also holds where a fuzz target includes this file.
 #[cfg(test)]
+#[path = "args/tests.rs"]
 mod tests;

@@ -126,22 +126,22 @@ fn leading_items(tokens: &[TokenTree]) -> usize {
 /// The length of the item at the start.
 fn item(tokens: &[TokenTree]) -> Option<usize> {
     let start = tokens.iter().position(|token| !is_attribute(token))?;
-    let head: Vec<&TokenTree> = tokens[start..]
+    let leading: Vec<&TokenTree> = tokens[start..]
         .iter()
         .take_while(|token| !matches!(token, TokenTree::Punct(_) | TokenTree::Group(_)))
         .collect();
     let starts_with = |words: &[&str]| {
-        let first = head.first();
+        let first = leading.first();
         first.is_some_and(|first| words.iter().any(|word| is(first, word)))
     };
     let has = |words: &[&str]| {
-        let mut names = head.iter();
+        let mut names = leading.iter();
         names.any(|name| words.iter().any(|word| is(name, word)))
     };
     let in_braces = has(&["fn", "struct", "enum", "trait", "impl", "mod", "extern"])
-        || starts_with(&["union"]) && head.len() == 2;
+        || starts_with(&["union"]) && leading.len() == 2;
     let to_semicolon =
-        starts_with(&["use", "static", "type"]) || starts_with(&["const"]) && head.len() == 2;
+        starts_with(&["use", "static", "type"]) || starts_with(&["const"]) && leading.len() == 2;
     if !in_braces && !to_semicolon {
         return None;
     }

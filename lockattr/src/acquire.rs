@@ -16,6 +16,7 @@ use crate::lease::Lease;
 use crate::limits;
 use crate::runtime::clock::Clock;
 use crate::runtime::jitter::jittered;
+use crate::runtime::process::DroppedAtHome;
 
 pub(crate) mod around;
 mod asking;
@@ -37,7 +38,14 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a call seldom comes to. The future of every locked function holds the rest of this module,
 /// and the crate it is in compiles that: this is boxed, and compiled here.
-type Rare<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+type Rare<'a, T> = DroppedAtHome<Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>>;
+
+fn rare<'a, T>(
+    keeper: &Keeper,
+    future: impl Future<Output = Result<T, Error>> + Send + 'a,
+) -> Rare<'a, T> {
+    DroppedAtHome::new(Box::pin(future), keeper.process)
+}
 
 /// What the calls of one client have in common.
 pub(crate) struct Context {
@@ -202,7 +210,7 @@ impl Context {
         when_unavailable: WhenUnavailable,
         nesting: Nesting,
     ) -> Rare<'a, Lease> {
-        Box::pin(async move {
+        rare(&self.keeper, async move {
             let options = call.options;
             let joined = match nesting {
                 Nesting::Joins => self.join(around, &mut call).await,

@@ -7,7 +7,7 @@
 //! There may be very many of them that hold: what few leases need is behind a box that few leases have.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -75,8 +75,9 @@ pub(crate) struct Acquisition {
     unanswered: AtomicBool,
     /// Whether it may stand in the store's queue.
     may_queue: AtomicBool,
-    /// How many bodies run under it, which have to be stopped before the keys may be given back.
-    guards: AtomicU32,
+    /// How many bodies run under it, which have to be stopped before the keys may be given back: calls
+    /// within calls, all of them on one stack.
+    guards: AtomicU16,
     /// Whether a renewal is under way; the keeper's schedule has no room for that.
     pub(crate) renewing: AtomicBool,
     /// How often the log was told of its age.
@@ -175,7 +176,7 @@ impl Acquisition {
             state: SharedState::new(State::Idle),
             unanswered: AtomicBool::new(false),
             may_queue: AtomicBool::new(false),
-            guards: AtomicU32::new(0),
+            guards: AtomicU16::new(0),
             renewing: AtomicBool::new(false),
             told: AtomicU8::new(0),
             handles: AtomicU32::new(1),

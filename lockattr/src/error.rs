@@ -104,12 +104,12 @@ pub struct StoreError(Arc<Inner>);
 
 struct Inner {
     message: Cow<'static, str>,
-    kind: Kind,
+    kind: StoreErrorKind,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StoreErrorKind {
     Refused,
     InDoubt,
     Invalid,
@@ -119,21 +119,21 @@ enum Kind {
 impl StoreError {
     /// The store refused: it answered, and what was asked has not been done.
     pub fn refused(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(message.into(), Kind::Refused)
+        Self::new(message.into(), StoreErrorKind::Refused)
     }
 
     /// The store did not answer: what was asked may have been done, or may still be.
     ///
     /// After an acquire that failed so, the key is given back in case it was granted.
     pub fn in_doubt(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(message.into(), Kind::InDoubt)
+        Self::new(message.into(), StoreErrorKind::InDoubt)
     }
 
     /// The store takes no such request from this caller, whatever its state: a key that is too long for
     /// it, for example. Becomes [`Error::Invalid`]: no fallback runs, and others who wait for the same
     /// lock go on waiting.
     pub fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(message.into(), Kind::Invalid)
+        Self::new(message.into(), StoreErrorKind::Invalid)
     }
 
     /// What a call is told that has asked for this key.
@@ -148,17 +148,17 @@ impl StoreError {
     }
 
     pub(crate) fn is_invalid(&self) -> bool {
-        self.0.kind == Kind::Invalid
+        self.0.kind == StoreErrorKind::Invalid
     }
 
     /// The store granted, and the grant came when its ttl was over.
     pub(crate) fn late() -> Self {
         let message = "the grant came when its ttl was over: the ttl is too short for this store";
-        Self::new(message.into(), Kind::Late)
+        Self::new(message.into(), StoreErrorKind::Late)
     }
 
     pub(crate) fn is_late(&self) -> bool {
-        self.0.kind == Kind::Late
+        self.0.kind == StoreErrorKind::Late
     }
 
     /// The error below this one, for [`std::error::Error::source`].
@@ -174,10 +174,10 @@ impl StoreError {
     /// Whether what was asked may have been done all the same.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.0.kind == Kind::InDoubt
+        self.0.kind == StoreErrorKind::InDoubt
     }
 
-    fn new(message: Cow<'static, str>, kind: Kind) -> Self {
+    fn new(message: Cow<'static, str>, kind: StoreErrorKind) -> Self {
         Self(Arc::new(Inner {
             message,
             kind,

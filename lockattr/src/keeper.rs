@@ -21,8 +21,9 @@ use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
+use crate::runtime::process::{DroppedAtHome, Process};
 use crate::stats::Counters;
-use crate::store::Store;
+use crate::store::{Reply, Store};
 
 mod confirmed;
 mod in_flight;
@@ -32,7 +33,7 @@ mod renewals;
 mod schedule;
 
 pub(crate) use in_flight::OnItsWay;
-use in_flight::{InFlight, Kind};
+use in_flight::{InFlight, RequestKind};
 use open::Open;
 use schedule::RenewalSchedule;
 pub(crate) use schedule::ScheduleKey;
@@ -51,7 +52,7 @@ pub(crate) struct Keeper {
     /// How long a request may take to be answered.
     pub(crate) patience: Duration,
     /// The process that has the threads.
-    process: u32,
+    pub(crate) process: Process,
     schedule: Arc<RenewalSchedule>,
     in_flight: InFlight,
     open: Open,
@@ -129,7 +130,7 @@ impl Keeper {
             common: Arc::new(common),
             on_end: OnceLock::new(),
             excludes,
-            process: std::process::id(),
+            process: Process::here(),
             schedule: Arc::clone(&schedule),
             in_flight: InFlight::default(),
             open: Open::default(),
@@ -143,10 +144,8 @@ impl Keeper {
     }
 
     /// Asks the store for a step, wherever this is polled.
-    pub(crate) async fn ask_store<T>(
-        &self,
-        step: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
+    pub(crate) async fn ask_store<T>(&self, step: Reply<'_, T>) -> Result<T, StoreError> {
+        let step = DroppedAtHome::new(step, self.process);
         let answer = self.background.ask(step).await;
         answer.unwrap_or_else(|| Err(StoreError::in_doubt("the store panicked")))
     }
@@ -215,14 +214,13 @@ impl Keeper {
 
     /// A process that was forked has none of the client's threads, and the locks are its parent's.
     pub(crate) fn check_process(&self) -> Result<(), String> {
-        let here = std::process::id();
-        if here == self.process {
+        if self.process.is_here() {
             return Ok(());
         }
+        let (made_by, here) = (self.process.id(), Process::here().id());
         Err(format!(
-            "its client was made by process {}, and this is process {here}: a process that was forked \
-             off has none of a client's threads, and has to make a new client",
-            self.process
+            "its client was made by process {made_by}, and this is process {here}: a process that was forked \
+             off has none of a client's threads, and has to make a new client"
         ))
     }
 
@@ -275,7 +273,7 @@ impl Keeper {
 
     /// A request begins; it ends when the answer is dropped.
     pub(crate) fn ask(&self) -> OnItsWay<&Self> {
-        OnItsWay::new(self, Kind::Asking)
+        OnItsWay::new(self, RequestKind::Asking)
     }
 
     /// Whether no more leases are to be had.
@@ -293,7 +291,7 @@ impl Keeper {
         self.queues.close(&StoreError::refused(SHUT_DOWN));
         let patience = Instant::now() + self.patience;
         self.end_all();
-        let asking = self.in_flight.none(Kind::Asking);
+        let asking = self.in_flight.none(RequestKind::Asking);
         if self.background.until(patience, asking).await.is_err() {
             self.give_back_all_open();
         }
@@ -307,7 +305,7 @@ impl Keeper {
         };
         let all_back = async {
             self.schedule.empty().await;
-            self.in_flight.none(Kind::Releasing).await;
+            self.in_flight.none(RequestKind::Releasing).await;
         };
         // Past the last deadline the leases have ended by themselves.
         let _ = self.background.until(last, all_back).await;

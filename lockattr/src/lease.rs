@@ -15,7 +15,7 @@ use crate::store::Token;
 mod handle;
 mod joined;
 
-use handle::{Handle, RunningBody};
+use handle::Handle;
 use joined::JoinedCall;
 pub(crate) use joined::Joint;
 
@@ -33,8 +33,6 @@ pub(crate) use joined::Joint;
 /// [`lost`](Self::lost) beside the work, or let the attribute do it.
 #[must_use = "dropped, as by `let _ = …`, a lease gives its key back at once: bind it to a name"]
 pub struct Lease {
-    /// That a body runs under this value.
-    running: Option<RunningBody>,
     handle: Handle,
     /// The call that has joined the lease, where this is not a handle of the call which took it.
     joined: Option<Arc<JoinedCall>>,
@@ -44,11 +42,11 @@ impl Lease {
     pub(crate) fn new(acquisition: Arc<Acquisition>, keeper: Arc<Keeper>) -> Self {
         let key = keeper.keep(&acquisition);
         Self {
-            running: None,
             handle: Handle {
                 acquisition,
                 keeper,
                 key,
+                is_guarded: false,
             },
             joined: None,
         }
@@ -84,7 +82,6 @@ impl Lease {
     #[must_use = "the key is held for as long as the handle is"]
     pub fn share(&self) -> Self {
         Self {
-            running: None,
             handle: self.handle.clone(),
             joined: self.joined.clone(),
         }
@@ -295,7 +292,7 @@ impl Lease {
 
     /// A body is going to run under this lease: shutting down waits until it was stopped.
     pub(crate) fn guarded(mut self) -> Self {
-        self.running = Some(RunningBody::under(&self.handle));
+        self.handle.guard();
         self
     }
 

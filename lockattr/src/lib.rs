@@ -41,11 +41,19 @@
 //! Everything is told through [`tracing`](https://docs.rs/tracing), target `lockattr`: a skipped
 //! call at DEBUG; a call that did not run for an outage, or was stopped, at WARN where its caller
 //! gets the error and at ERROR where nobody does; outages of renewals and releases at WARN, once
-//! each. [`Client::stats`] counts the same.
+//! each; a mark of `once` that cannot be written any more at ERROR. [`Client::stats`] counts the same.
+//! Where no subscriber takes errors, a call without a client, and locks that are disabled, are told on
+//! stderr, once.
 //!
 //! A subscriber that blocks holds up no renewal: what happens in the background is told on a thread of
 //! its own. When the subscriber is 256 events behind, further ones are dropped, and their number is told
 //! once it goes on.
+//!
+//! # Processes and executors
+//!
+//! A process that was forked off makes a client of its own: it has none of its parent's threads, and
+//! its leases stay the parent's. An executor that polls tasks inside `Waker::wake` is not supported
+//! under a locked body: what the body wakes there would run inside its call, and join its lease.
 //!
 //! # Features
 //!

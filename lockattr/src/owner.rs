@@ -9,11 +9,12 @@
 //! old clock differ in their milliseconds alone.
 
 use std::fmt::{self, Write};
-use std::process;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use uuid::{Builder, Uuid};
+
+use crate::runtime::process::Process;
 
 /// Longest host part kept, so that an owner is never longer than a store's answer is read.
 const MAX_HOST: usize = 64;
@@ -22,6 +23,7 @@ const MAX_HOST: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     host: Arc<str>,
+    process: Process,
     random: Arc<Random>,
 }
 
@@ -38,24 +40,28 @@ impl Origin {
             .collect();
         Self {
             host: host.into(),
+            process: Process::here(),
             random: Arc::default(),
         }
     }
 
+    /// The process that makes them.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        format!("{}:{}", self.host, process::id())
+        format!("{}:{}", self.host, self.process.id())
     }
 
     /// A fresh id.
     pub(crate) fn new_id(&self) -> Id {
-        let process = process::id();
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let random = self.random.bytes(process, now);
+        let random = self.random.bytes(Process::here().id(), now);
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-        let id = Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
-        Id { id, process }
+        Id(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
     }
 
     /// The owner of one acquisition, `{id}@{host}:{pid}`.
@@ -63,22 +69,18 @@ impl Origin {
         const LONGEST_PROCESS: usize = 10;
         let mut owner = String::with_capacity(34 + self.host.len() + LONGEST_PROCESS);
         // Writing to a string does not fail.
-        let _ = write!(owner, "{id}@{}:{}", self.host, id.process);
+        let _ = write!(owner, "{id}@{}:{}", self.host, self.process.id());
         owner
     }
 }
 
 /// One acquisition among all.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Id {
-    id: Uuid,
-    /// The process that drew it.
-    process: u32,
-}
+pub(crate) struct Id(Uuid);
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.id.simple().fmt(f)
+        self.0.simple().fmt(f)
     }
 }
 
@@ -181,7 +183,10 @@ mod tests {
         let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
         let since = Duration::new(seconds, nanos).as_millis();
         assert!((before.as_millis()..=after.as_millis()).contains(&since));
-        assert!(rest.ends_with(&format!(":{}", process::id())), "{rest}");
+        assert!(
+            rest.ends_with(&format!(":{}", std::process::id())),
+            "{rest}"
+        );
         assert_eq!(shown(&a), rest);
         assert_eq!(origin.shown(), rest);
     }

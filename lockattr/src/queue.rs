@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 use crate::runtime::clock::Clock;
+use crate::runtime::process::Process;
 
 mod front;
 mod place;
@@ -37,7 +38,7 @@ pub(crate) const HEARS_WITHIN: Duration = Duration::from_millis(250);
 pub(crate) struct WaitQueues {
     table: Mutex<Table>,
     clock: Clock,
-    process: u32,
+    process: Process,
     hears_within: Duration,
     /// Queues whose keys other processes were lately found to hold.
     contended: Box<[AtomicU32]>,
@@ -52,34 +53,34 @@ struct Table {
     /// One asks the store, and will have done something by then.
     asking: HashMap<QueueId, Instant, AsItIs>,
     /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
-    held: HashSet<Held, AsItIs>,
+    held: HashSet<HeldAlone, AsItIs>,
     /// Several have met.
     met: HashMap<QueueId, Waiters, AsItIs>,
 }
 
 /// A lease as the only thing of its queue.
 #[derive(Debug)]
-struct Held(Arc<Acquisition>);
+struct HeldAlone(Arc<Acquisition>);
 
-impl Borrow<QueueId> for Held {
+impl Borrow<QueueId> for HeldAlone {
     fn borrow(&self) -> &QueueId {
         &self.0.queue
     }
 }
 
-impl Hash for Held {
+impl Hash for HeldAlone {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.queue.hash(state);
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for HeldAlone {
     fn eq(&self, other: &Self) -> bool {
         self.0.queue == other.0.queue
     }
 }
 
-impl Eq for Held {}
+impl Eq for HeldAlone {}
 
 /// The id of a queue is a hash with a secret key already.
 type AsItIs = BuildHasherDefault<Itself>;
@@ -179,7 +180,7 @@ impl WaitQueues {
         Self {
             table: Mutex::default(),
             clock,
-            process: std::process::id(),
+            process: Process::here(),
             hears_within: HEARS_WITHIN,
             contended: (0..256).map(|_| AtomicU32::new(0)).collect(),
             hasher: RandomState::new(),
@@ -212,7 +213,7 @@ impl WaitQueues {
             table.asking.insert(id, expected);
             return Entry::Front(self.front(id, permits, Some(0)));
         }
-        if let Some(Held(lease)) = table.held.get(&id)
+        if let Some(HeldAlone(lease)) = table.held.get(&id)
             && !lease.has_ended()
             && !waits
             && permits == 1
@@ -332,10 +333,10 @@ impl WaitQueues {
             if let Some(waiters) = table.met.get_mut(&id) {
                 (waiters.let_go(lease), true)
             } else {
-                let is_it = |Held(held): &Held| Arc::ptr_eq(held, lease);
+                let is_it = |HeldAlone(held): &HeldAlone| Arc::ptr_eq(held, lease);
                 let is_alone = table.held.get(&id).is_some_and(is_it);
                 let alone = is_alone.then(|| table.held.take(&id)).flatten();
-                (alone.map(|Held(lease)| lease), false)
+                (alone.map(|HeldAlone(lease)| lease), false)
             }
         };
         // What hangs on it may come back here.
@@ -403,7 +404,7 @@ impl WaitQueues {
     /// Whether this is a copy in a process that was forked off, with locks that a thread of the parent
     /// may hold for ever.
     fn is_copy(&self) -> bool {
-        self.process != std::process::id()
+        !self.process.is_here()
     }
 
     /// Lets nobody wait any more.
@@ -458,7 +459,7 @@ impl Table {
     fn waiters(&mut self, id: QueueId, permits: u32) -> &mut Waiters {
         self.met.entry(id).or_insert_with(|| {
             let asking = self.asking.remove(&id);
-            let held = self.held.take(&id).map(|Held(lease)| lease);
+            let held = self.held.take(&id).map(|HeldAlone(lease)| lease);
             Waiters::of(permits, asking, held)
         })
     }

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 mod events;
 pub(crate) mod jitter;
 pub(crate) mod on_behalf;
+pub(crate) mod process;
 pub(crate) mod stderr;
 pub(crate) mod turns;
 pub(crate) mod waker;

@@ -71,7 +71,8 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired>;
 
     /// Starts the ttl of each lease anew where its owner still holds it. Never creates a key, nor leaves
-    /// one with less than it had, unless the lease [`shortens`](Held::shortens). One answer for each lease, in their order: what is not known of one says nothing of another.
+    /// one with less than it had, unless the lease [`shortens`](Held::shortens). One answer for each
+    /// lease, in their order: what is not known of one says nothing of another.
     ///
     /// `patience` is how long the answer may take.
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>>;

@@ -1,7 +1,7 @@
-//! Workers on a few keys while things break at random, and what the referee says of it.
+//! Workers on a few keys under random faults, and the check of their record.
 //!
-//! A run is one history after the other. Each ends with a rest: everything is mended, every call ends, and
-//! what is on the server as long after that as a look takes is written down for the referee.
+//! A run is a series of histories. Each ends with a rest: every fault is healed, every call ends, and after
+//! the time of one look the keys that are left on the server are recorded for the checker.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::checker::left::LOOK;
+use crate::checker::marks::{CLOSED, DONE};
+use crate::checker::{FORGETS, FORGOT, Findings, KILL, Rules, check};
 use crate::forger::Forger;
 use crate::proxy::{Proxy, Treatment, Way};
 use crate::record::{Entry, Event, Pen, Record};
-use crate::referee::left::LOOK;
-use crate::referee::marks::{CLOSED, DONE};
-use crate::referee::{FORGETS, FORGOT, KILL, Rules, Verdict, judge};
 use crate::seed::Random;
 use crate::server::Server;
 use crate::wait;
@@ -56,8 +56,8 @@ impl Plan {
 pub struct Report {
     /// How often each fault was made.
     pub faults: BTreeMap<&'static str, usize>,
-    /// What the referee says.
-    pub verdict: Verdict,
+    /// The result of the check.
+    pub findings: Findings,
     /// How many histories there were.
     pub histories: usize,
     /// What was left on the server at the end.
@@ -73,22 +73,22 @@ impl Display for Report {
         writeln!(
             f,
             "{:?} of work, {} histories, {} bodies",
-            self.took, self.histories, self.verdict.bodies
+            self.took, self.histories, self.findings.bodies
         )?;
         writeln!(
             f,
             "fallbacks: {:?}, within others: {}",
-            self.verdict.fallbacks, self.verdict.within
+            self.findings.fallbacks, self.findings.within
         )?;
-        writeln!(f, "outcomes: {:?}", self.verdict.outcomes)?;
+        writeln!(f, "outcomes: {:?}", self.findings.outcomes)?;
         writeln!(f, "faults: {:?}", self.faults)?;
         writeln!(
             f,
             "overlaps after the store forgot: {}",
-            self.verdict.excused
+            self.findings.excused
         )?;
         writeln!(f, "left behind: {:?}", self.left)?;
-        write!(f, "violations: {}", self.verdict.violations.len())
+        write!(f, "violations: {}", self.findings.violations.len())
     }
 }
 
@@ -107,7 +107,7 @@ enum Fault {
     DelayReplies,
     SwallowReplies,
     SwallowRequests,
-    Deafen,
+    SwallowSubscriptions,
     Cut,
     Away,
     FlushScripts,
@@ -139,7 +139,7 @@ const FAULTS: [(Fault, &str); 23] = [
     (Fault::DelayReplies, "replies delayed"),
     (Fault::SwallowReplies, "replies swallowed"),
     (Fault::SwallowRequests, "requests swallowed"),
-    (Fault::Deafen, "subscriptions swallowed"),
+    (Fault::SwallowSubscriptions, "subscriptions swallowed"),
     (Fault::Cut, "connections cut"),
     (Fault::Away, "network away"),
     (Fault::FlushScripts, "SCRIPT FLUSH"),
@@ -182,11 +182,11 @@ pub fn run(plan: &Plan) -> Report {
         longest_call: Duration::from_secs(30),
     };
     let entries = stage.record.entries();
-    let verdict = judge(&entries, rules);
+    let findings = check(&entries, rules);
     Report {
         entries,
         faults,
-        verdict,
+        findings,
         histories: usize::try_from(histories).unwrap_or_default(),
         left,
         took: start.elapsed(),
@@ -287,8 +287,8 @@ impl<'a> Stage<'a> {
             Fault::DelayReplies => self.treat(Way::Replies, Treatment::Delay(brief), long),
             Fault::SwallowReplies => self.treat(Way::Replies, Treatment::Swallow, brief),
             Fault::SwallowRequests => self.treat(Way::Requests, Treatment::Swallow, brief),
-            Fault::Deafen => {
-                self.proxy.deafen();
+            Fault::SwallowSubscriptions => {
+                self.proxy.swallow_subscriptions();
                 thread::sleep(long);
                 self.proxy.heal();
             }
@@ -307,9 +307,9 @@ impl<'a> Stage<'a> {
             }
             Fault::RefuseLook => {
                 self.until_somebody_waits();
-                let _: () = self.server.ask("CONFIG SET min-replicas-to-write 1");
+                self.server.refuse_writes();
                 thread::sleep(WITHIN_A_LOOK + brief);
-                let _: () = self.server.ask("CONFIG SET min-replicas-to-write 0");
+                self.server.accept_writes();
             }
             Fault::LoseLook => {
                 self.until_somebody_waits();
@@ -328,23 +328,23 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Publishes what a listener to all channels can make of what it hears.
+    /// Publishes what a listener to all channels can forge from the messages.
     fn forge(&mut self, time: Duration) {
         let mut forger = Forger::on(&self.server);
         let begun = Instant::now();
         while begun.elapsed() < time {
             thread::sleep(Duration::from_millis(20));
-            forger.listen();
-            // It says everything to everybody: of more there would be no end.
+            forger.receive();
+            // It sends every message to every channel, so the number of messages multiplies.
             forger.keep_last(6);
             let key = self.random.below(self.plan.keys);
             forger.forge_grants(&format!("{PREFIX}chaos:{key}"));
             forger.flood();
-            forger.forget();
+            forger.discard_own();
         }
     }
 
-    /// Some faults are about those who wait; there is somebody soon, as a rule.
+    /// Some faults concern waiters: waits a moment for one to be queued.
     fn until_somebody_waits(&self) {
         let begun = Instant::now();
         let waits = || self.server.keys().iter().any(|key| key.starts_with(WAIT));
@@ -353,7 +353,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Others may be granted a lock before we hear that it was forgotten: both times count.
+    /// Others may be granted a lock before the fault is recorded as made: both times count.
     fn forget(&self) {
         self.write(FORGETS, "-");
         let _: () = self.server.ask("FLUSHALL");

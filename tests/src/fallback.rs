@@ -1,6 +1,6 @@
 //! Which fallback a call runs on, as it was told in the log.
 //!
-//! A body that ran on a fallback without a word would be judged as one that holds the key.
+//! A body that ran on a fallback without a word would be checked as one that holds the key.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Write};
@@ -38,7 +38,7 @@ pub fn listen() {
 }
 
 /// Makes a call that may ask for [`told`].
-pub async fn heard<F: Future>(call: F) -> F::Output {
+pub async fn observed<F: Future>(call: F) -> F::Output {
     OF_CALL.scope(Cell::new(None), call).await
 }
 
@@ -65,7 +65,7 @@ impl Subscriber for Listener {
         event.record(&mut text);
         let told = TOLD.iter().find(|(part, _)| text.0.contains(part));
         if let Some((_, fallback)) = told {
-            // Nobody asks outside of the calls that are heard.
+            // Outside of an observed call nobody reads it.
             let _ = OF_CALL.try_with(|of_call| of_call.set(Some(fallback)));
         }
     }

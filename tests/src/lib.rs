@@ -1,5 +1,5 @@
-//! What the tests of `lockattr` stand on: real servers, real processes, connections that can be
-//! hurt, and a record that several processes write and a referee reads.
+//! The harness of the tests of `lockattr`: real servers, real processes, fault injection on
+//! connections, and a record that several processes write and a checker reads.
 //!
 //! Everything in here ends what it started when it is dropped, also while a test panics, and waits
 //! for conditions instead of for a while.
@@ -14,6 +14,7 @@
 )]
 
 pub mod chaos;
+pub mod checker;
 pub mod fake;
 pub mod fallback;
 pub mod forger;
@@ -22,7 +23,6 @@ pub mod monitor;
 pub mod process;
 pub mod proxy;
 pub mod record;
-pub mod referee;
 pub mod roles;
 pub mod seed;
 pub mod server;

@@ -17,20 +17,20 @@ pub struct Seen {
     pub words: Vec<String>,
 }
 
-/// A connection on which the server tells of every command.
+/// A connection on which the server reports every command.
 #[derive(Debug)]
 pub struct Monitor {
-    lines: BufReader<TcpStream>,
+    input: BufReader<TcpStream>,
     /// For a word of our own now and then.
     other: BufReader<TcpStream>,
 }
 
 impl Monitor {
     pub(crate) fn open(address: SocketAddr, password: Option<&str>) -> Self {
-        let mut lines = connect(address, password);
-        say(&mut lines, "MONITOR");
+        let mut input = connect(address, password);
+        say(&mut input, "MONITOR");
         Self {
-            lines,
+            input,
             other: connect(address, password),
         }
     }
@@ -43,7 +43,7 @@ impl Monitor {
         writeln!(self.other.get_ref(), "ECHO {mark}\r").expect("an open socket");
         let mut seen = Vec::new();
         loop {
-            let command = parse(&read(&mut self.lines));
+            let command = parse(&read(&mut self.input));
             if command.words.last() == Some(&mark) {
                 return seen;
             }
@@ -58,17 +58,17 @@ impl Seen {
         !self.by_script && ["SET", "EVALSHA", "EVAL"].contains(&self.words[0].as_str())
     }
 
-    /// Whether a script gave a lock to somebody who waited.
-    pub fn is_wake(&self) -> bool {
-        self.is_news() && !self.says_first()
+    /// Whether a script granted a lock to a waiter.
+    pub fn is_grant(&self) -> bool {
+        self.is_wakeup() && !self.names_front()
     }
 
-    /// Whether a script told somebody that nobody stands before it any more.
-    pub fn says_first(&self) -> bool {
-        self.is_news() && self.words[2].contains(" first ")
+    /// Whether a script told a waiter that it is at the front of the queue.
+    pub fn names_front(&self) -> bool {
+        self.is_wakeup() && self.words[2].contains(" first ")
     }
 
-    fn is_news(&self) -> bool {
+    fn is_wakeup(&self) -> bool {
         self.by_script && self.words[0].eq_ignore_ascii_case("PUBLISH")
     }
 }
@@ -78,21 +78,21 @@ fn connect(address: SocketAddr, password: Option<&str>) -> BufReader<TcpStream> 
     stream
         .set_read_timeout(Some(PATIENCE))
         .expect("a timeout above zero");
-    let mut lines = BufReader::new(stream);
+    let mut input = BufReader::new(stream);
     if let Some(password) = password {
-        say(&mut lines, &format!("AUTH {password}"));
+        say(&mut input, &format!("AUTH {password}"));
     }
-    lines
+    input
 }
 
-fn say(lines: &mut BufReader<TcpStream>, command: &str) {
-    writeln!(lines.get_ref(), "{command}\r").expect("an open socket");
-    assert_eq!(read(lines), "+OK\r\n", "{command}");
+fn say(input: &mut BufReader<TcpStream>, command: &str) {
+    writeln!(input.get_ref(), "{command}\r").expect("an open socket");
+    assert_eq!(read(input), "+OK\r\n", "{command}");
 }
 
-fn read(lines: &mut BufReader<TcpStream>) -> String {
+fn read(input: &mut BufReader<TcpStream>) -> String {
     let mut line = String::new();
-    let length = lines.read_line(&mut line).expect("the server goes on");
+    let length = input.read_line(&mut line).expect("the server goes on");
     assert!(length > 0, "the server closed the connection");
     line
 }

@@ -1,4 +1,4 @@
-//! A TCP proxy that hurts connections while they are in use.
+//! A TCP proxy that injects faults into connections while they are in use.
 //!
 //! It runs on threads of its own, so that a test that blocks its runtime does not stop it.
 
@@ -51,7 +51,7 @@ struct State {
     requests: Treatment,
     replies: Treatment,
     refusing: bool,
-    deaf: bool,
+    swallows_subscriptions: bool,
     open: Vec<TcpStream>,
 }
 
@@ -66,7 +66,7 @@ impl Proxy {
                 requests: Treatment::Pass,
                 replies: Treatment::Pass,
                 refusing: false,
-                deaf: false,
+                swallows_subscriptions: false,
                 open: Vec::new(),
             }),
             over: AtomicBool::new(false),
@@ -104,8 +104,8 @@ impl Proxy {
 
     /// Makes a black hole of every connection on which the client subscribes or has subscribed to
     /// channels. The others pass.
-    pub fn deafen(&self) {
-        self.shared.state().deaf = true;
+    pub fn swallow_subscriptions(&self) {
+        self.shared.state().swallows_subscriptions = true;
     }
 
     /// Passes everything again. What was swallowed stays lost, with its connection.
@@ -114,7 +114,7 @@ impl Proxy {
         self.treat(Way::Replies, Treatment::Pass);
         let mut state = self.shared.state();
         state.refusing = false;
-        state.deaf = false;
+        state.swallows_subscriptions = false;
     }
 
     /// Closes every connection. New ones are taken.
@@ -230,7 +230,7 @@ fn read(
         if way == Way::Requests && subscribes(&buffer[..length]) {
             listens.store(true, Ordering::SeqCst);
         }
-        lost |= shared.state().deaf && listens.load(Ordering::SeqCst);
+        lost |= shared.state().swallows_subscriptions && listens.load(Ordering::SeqCst);
         let mut due = Instant::now();
         match shared.treatment(way) {
             Treatment::Pass => {}

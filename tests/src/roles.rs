@@ -16,9 +16,9 @@ use lockattr::{Client, Error, distributed_lock};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::checker::SKIPPED;
 use crate::record::{self, Event, Pen};
-use crate::referee::SKIPPED;
-use crate::turn::{Scribe, Terms};
+use crate::turn::{Scribe, TurnOptions};
 
 mod chaos;
 
@@ -46,14 +46,14 @@ pub fn play() {
             "sync" => sync(number(0), number(1), &orders).await,
             "hold" => hold(number(0), millis(1), millis(2), millis(3)).await,
             "turns" => {
-                let terms = Terms {
+                let options = TurnOptions {
                     permits: u32::try_from(number(1)).expect("a small number"),
                     ttl: millis(2),
                     length: millis(3),
-                    ..Terms::of(&words[0])
+                    ..TurnOptions::of(&words[0])
                 };
                 let scribe = Scribe::new(Pen::open(Path::new(record)));
-                turns(&client, terms, number(4), scribe, &orders).await;
+                turns(&client, options, number(4), scribe, &orders).await;
             }
             "chaos" => chaos::play(number(0), number(1), millis(2), &orders).await,
             "flat" => flat(&client).await,
@@ -152,7 +152,7 @@ fn resident() -> u64 {
 /// Tasks that come back at once, from the word to go until the word to stop.
 async fn turns(
     locks: &Client,
-    terms: Terms,
+    options: TurnOptions,
     tasks: u64,
     scribe: Scribe,
     orders: &Receiver<String>,
@@ -160,14 +160,18 @@ async fn turns(
     static STOP: AtomicBool = AtomicBool::new(false);
     say("ready", &"");
     orders.recv().expect("the word to go");
-    let shared = Arc::new((terms, scribe));
+    let shared = Arc::new((options, scribe));
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
             let (locks, shared) = (locks.clone(), Arc::clone(&shared));
             tokio::spawn(async move {
-                let (terms, scribe) = &*shared;
+                let (options, scribe) = &*shared;
                 while !STOP.load(Ordering::Relaxed) {
-                    if scribe.turn(&locks, terms, &task.to_string()).await.is_err() {
+                    if scribe
+                        .turn(&locks, options, &task.to_string())
+                        .await
+                        .is_err()
+                    {
                         // An outage is answered at once; the record need not be filled with it.
                         sleep(Duration::from_millis(20)).await;
                     }
@@ -227,7 +231,7 @@ impl Call {
     }
 }
 
-/// The word that the referee knows for a result.
+/// The word that the checker knows for a result.
 pub(crate) fn outcome(result: &Result<(), Error>) -> &'static str {
     match result {
         Ok(()) => "done",

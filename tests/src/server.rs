@@ -28,7 +28,7 @@ pub struct Server {
     port: u16,
     options: Vec<String>,
     password: Option<String>,
-    line: Mutex<Option<Line>>,
+    control: Mutex<Option<Control>>,
     scratch: Scratch,
 }
 
@@ -52,7 +52,7 @@ impl Server {
             port,
             options,
             password,
-            line: Mutex::new(None),
+            control: Mutex::new(None),
             scratch,
         }
     }
@@ -146,11 +146,11 @@ impl Server {
         }
     }
 
-    /// What `redis-cli` would do with a line, its words parted by white space.
-    pub fn ask<T: FromRedisValue>(&self, line: &str) -> T {
-        match self.try_ask(line) {
+    /// What `redis-cli` would do with a command, its words separated by white space.
+    pub fn ask<T: FromRedisValue>(&self, command: &str) -> T {
+        match self.try_ask(command) {
             Ok(answer) => answer,
-            Err(problem) => panic!("{line}: {problem}"),
+            Err(problem) => panic!("{command}: {problem}"),
         }
     }
 
@@ -158,8 +158,8 @@ impl Server {
     ///
     /// # Errors
     /// Whatever the server or the connection says.
-    pub fn try_ask<T: FromRedisValue>(&self, line: &str) -> RedisResult<T> {
-        let words: Vec<&str> = line.split_whitespace().collect();
+    pub fn try_ask<T: FromRedisValue>(&self, command: &str) -> RedisResult<T> {
+        let words: Vec<&str> = command.split_whitespace().collect();
         self.words(&words)
     }
 
@@ -172,17 +172,17 @@ impl Server {
         for word in &words[1..] {
             command.arg(word);
         }
-        let mut line = self.line.lock().expect("no panic while asking");
-        // The line may have died with an earlier server, or at the hand of a test; try a new one.
+        let mut control = self.control.lock().expect("no panic while asking");
+        // An earlier server or a test may have closed the connection: then a new one is opened.
         for attempt in 0.. {
-            if line.is_none() {
-                *line = Some(Line(connect(self.port, self.password.as_deref())?));
+            if control.is_none() {
+                *control = Some(Control(connect(self.port, self.password.as_deref())?));
             }
-            let Some(Line(connection)) = line.as_mut() else {
+            let Some(Control(connection)) = control.as_mut() else {
                 continue;
             };
             match command.query(connection) {
-                Err(problem) if attempt == 0 && broken(&problem) => *line = None,
+                Err(problem) if attempt == 0 && broken(&problem) => *control = None,
                 answer => return answer,
             }
         }
@@ -264,7 +264,17 @@ impl Server {
         list.lines().count()
     }
 
-    /// How many stand in line for a lock, under the prefix that clients have unless told.
+    /// Refuses every write at once from now on, for want of replicas.
+    pub fn refuse_writes(&self) {
+        let _: () = self.ask("CONFIG SET min-replicas-to-write 1");
+    }
+
+    /// Accepts writes again.
+    pub fn accept_writes(&self) {
+        let _: () = self.ask("CONFIG SET min-replicas-to-write 0");
+    }
+
+    /// The length of a lock's wait queue, under the default prefix.
     pub fn waiters(&self, lock: &str) -> u64 {
         self.ask(&format!("ZCARD lock:wait:{{{lock}}}"))
     }
@@ -344,11 +354,11 @@ impl Commands {
 }
 
 /// A connection that can stand in a `Debug` structure.
-struct Line(Connection);
+struct Control(Connection);
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Line")
+        f.write_str("Control")
     }
 }
 

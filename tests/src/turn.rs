@@ -1,4 +1,4 @@
-//! Turns on a key that many want: one call each, written down for the referee.
+//! Turns on a key that many want: one call each, written down for the checker.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use crate::record::{self, Event, Pen};
 use crate::roles::outcome;
 
-/// What every turn is like.
+/// The lock options and the body of a turn.
 #[derive(Debug, Clone)]
-pub struct Terms {
+pub struct TurnOptions {
     /// The key is `turns:` and this.
     pub key: String,
     /// How many holders it has at a time.
@@ -26,7 +26,7 @@ pub struct Terms {
     pub fenced: bool,
 }
 
-impl Terms {
+impl TurnOptions {
     /// One holder, 30 s, a patient caller, and a body that is over at once.
     pub fn of(key: &str) -> Self {
         Self {
@@ -60,11 +60,16 @@ impl Scribe {
     ///
     /// # Errors
     /// Those of the call.
-    pub async fn turn(&self, locks: &Client, terms: &Terms, caller: &str) -> Result<(), Error> {
+    pub async fn turn(
+        &self,
+        locks: &Client,
+        options: &TurnOptions,
+        caller: &str,
+    ) -> Result<(), Error> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let key = format!("turns:{}", terms.key);
+        let key = format!("turns:{}", options.key);
         self.pen.write(number, Event::Call, &key, caller);
-        let result = turn(locks, terms, self, number).await;
+        let result = turn(locks, options, self, number).await;
         self.pen
             .write(number, Event::Outcome, "-", outcome(&result));
         result
@@ -77,27 +82,32 @@ impl Scribe {
 }
 
 #[distributed_lock(
-    key = "turns:<terms.key>",
-    ttl = terms.ttl,
-    wait = terms.wait,
-    permits = terms.permits,
+    key = "turns:<options.key>",
+    ttl = options.ttl,
+    wait = options.wait,
+    permits = options.permits,
     bind = lease,
     client = locks
 )]
-async fn turn(locks: &Client, terms: &Terms, scribe: &Scribe, number: u64) -> Result<(), Error> {
+async fn turn(
+    locks: &Client,
+    options: &TurnOptions,
+    scribe: &Scribe,
+    number: u64,
+) -> Result<(), Error> {
     let at = record::now();
-    let key = format!("turns:{}", terms.key);
+    let key = format!("turns:{}", options.key);
     let pen = &scribe.pen;
     pen.write_at(at, number, Event::Enter, &key, lease.owner());
     pen.write(number, Event::Slot, &key, &lease.slot().to_string());
-    if terms.fenced
+    if options.fenced
         && let Ok(token) = lease.token().await
     {
         pen.write(number, Event::Token, &key, &token.to_string());
     }
     let start = Instant::now();
-    while start.elapsed() < terms.length {
-        sleep(terms.length.min(Duration::from_millis(10))).await;
+    while start.elapsed() < options.length {
+        sleep(options.length.min(Duration::from_millis(10))).await;
         pen.write(number, Event::Beat, &key, "");
     }
     pen.write(number, Event::Leave, &key, "");

@@ -17,7 +17,7 @@ pub struct Worker {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
     // A worker ends when this closes, so that none outlives a test that was itself killed.
-    input: ChildStdin,
+    input: Option<ChildStdin>,
 }
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
             .spawn()
             .unwrap_or_else(|problem| panic!("{}: {problem}", program.display()));
         let output = child.stdout.take().expect("asked for");
-        let input = child.stdin.take().expect("asked for");
+        let input = child.stdin.take();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let read = Arc::clone(&lines);
         thread::spawn(move || {
@@ -83,7 +83,13 @@ impl Worker {
 
     /// Gives the worker a line to read.
     pub fn tell(&mut self, line: &str) {
-        writeln!(self.input, "{line}").expect("a worker that reads");
+        let input = self.input.as_mut().expect("it is not closed");
+        writeln!(input, "{line}").expect("a worker that reads");
+    }
+
+    /// Closes what the worker reads.
+    pub fn close(&mut self) {
+        self.input = None;
     }
 
     /// Freezes the process.

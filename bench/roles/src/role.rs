@@ -15,11 +15,11 @@ use crate::{Calls, Locks};
 
 mod calls;
 mod hold;
-mod line;
 mod lost;
 mod pair;
 mod ping;
 mod probe;
+mod queue;
 mod refused;
 mod throughput;
 
@@ -62,7 +62,7 @@ pub fn play_locks<L: Locks>(words: &Words) {
     let url = words.url();
     run(async {
         match words.role() {
-            "line" => line::play::<L>(url, words).await,
+            "queue" => queue::play::<L>(url, words).await,
             "storm" => refused::storm::<L>(url, words).await,
             "own" => refused::own::<L>(url, words).await,
             "hold" => hold::play::<L>(url, words).await,
@@ -102,13 +102,13 @@ pub fn run(role: impl Future<Output = ()>) {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(role);
     say("done");
-    hear();
+    read_line();
 }
 
 /// Tells that everything is connected and warm, and waits for the start.
 pub fn ready() -> String {
     say("ready");
-    hear()
+    read_line()
 }
 
 fn say(line: &str) {
@@ -138,8 +138,8 @@ pub fn tell(name: &str, value: f64) {
     say(&format!("{name} {value}"));
 }
 
-/// A line, or nothing at the end of the input.
-fn hear() -> String {
+/// A line of the input, empty at its end.
+fn read_line() -> String {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).expect("an input");
     line.trim().to_owned()

@@ -132,7 +132,7 @@ impl Contest {
         };
         let (clients, tasks, body) = (self.clients, self.tasks, self.body);
         let words = words(&[&"contest", &clients, &tasks, &body, &pace, &file.display()]);
-        let child = |_| Child::start(subject, "line", &arena.url(), &words, SECOND);
+        let child = |_| Child::start(subject, "queue", &arena.url(), &words, SECOND);
         (0..self.processes).map(child).collect()
     }
 

@@ -11,10 +11,10 @@ use crate::peers;
 use crate::report::{Point, Section, Table};
 use crate::subject::{LOCKATTR, RAW, Subject, waiting};
 
-/// Longer than it takes the last holder to stand in line again.
+/// Longer than it takes the last holder to queue again.
 const BODY: u64 = 4;
 
-const CROWDS: [(u32, usize); 3] = [(2, 2), (50, 2), (500, 4)];
+const SIZES: [(u32, usize); 3] = [(2, 2), (50, 2), (500, 4)];
 
 /// Times of every round.
 struct Times(Vec<Vec<f64>>);
@@ -58,7 +58,7 @@ pub(super) fn measure(effort: Effort) -> Section {
     let (subjects, absent) = peers::present(&waiting());
     section.remarks = absent;
     let mut pings = Pings::new(&arena);
-    for (waiters, processes) in CROWDS {
+    for (waiters, processes) in SIZES {
         let contest = Contest {
             processes,
             clients: waiters as usize / processes,
@@ -68,7 +68,7 @@ pub(super) fn measure(effort: Effort) -> Section {
             warm_up: Duration::from_millis(600),
             length: Duration::from_millis(effort.pick(2_000, 700)),
         };
-        crowd(
+        compare(
             &mut section,
             &contest,
             &arena,
@@ -81,8 +81,8 @@ pub(super) fn measure(effort: Effort) -> Section {
     section
 }
 
-/// One number of waiters.
-fn crowd(
+/// All libraries with one number of waiters.
+fn compare(
     section: &mut Section,
     contest: &Contest,
     arena: &Arena,

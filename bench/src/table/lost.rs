@@ -31,7 +31,7 @@ pub(super) fn measure(_: Effort) -> Section {
     let times: Vec<Option<Vec<f64>>> = thread::scope(|scope| {
         let runs: Vec<_> = subjects
             .iter()
-            .map(|(subject, _)| scope.spawn(|| heard(*subject)))
+            .map(|(subject, _)| scope.spawn(|| delays(*subject)))
             .collect();
         let runs = runs.into_iter().map(|run| run.join().ok().flatten());
         runs.collect()
@@ -57,7 +57,7 @@ pub(super) fn measure(_: Effort) -> Section {
     section
 }
 
-fn heard(subject: Subject) -> Option<Vec<f64>> {
+fn delays(subject: Subject) -> Option<Vec<f64>> {
     let arena = Arena::anywhere();
     let words = words(&[&KEYS, &TTL.as_millis()]);
     let mut child = Child::start(subject, "lost", &arena.url(), &words, ANY)?;
@@ -67,5 +67,5 @@ fn heard(subject: Subject) -> Option<Vec<f64>> {
     arena.clear();
     let findings = child.finish()?;
     let keys = (0..KEYS).filter_map(|key| Some(findings.rows(&key.to_string()).first()?[0]));
-    Some(keys.map(|heard| heard - deleted).collect())
+    Some(keys.map(|told| told - deleted).collect())
 }

@@ -1,4 +1,4 @@
-//! The table of accounts, which refuses writers that were overtaken.
+//! The table of accounts, which refuses writes with an outdated fencing token.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ pub(crate) struct Accounts(Connection);
 /// One row of the table.
 pub(crate) struct Account {
     pub(crate) cents: i64,
-    /// The token of whoever wrote last.
+    /// The token of the last writer.
     pub(crate) fence: i64,
 }
 
@@ -33,10 +33,10 @@ impl Accounts {
         self.0.execute(sql, [id]).map(drop)
     }
 
-    /// How many rows were changed: none where somebody with a larger token has written.
+    /// Returns the number of changed rows: 0 where a writer with a larger token has written.
     ///
-    /// One statement compares and writes, so nobody comes between the two. Where a holder writes to
-    /// a row more than once under one lease, and so with one token, it is `fence <= ?`.
+    /// One statement compares and writes, so it is atomic. A holder that writes to a row more than
+    /// once under one lease, and so with one token, needs `fence <= ?`.
     pub(crate) fn write(&self, id: u32, cents: i64, fence: i64) -> Result<usize, Error> {
         let sql = "UPDATE account SET cents = ?, fence = ? WHERE id = ? AND fence < ?";
         self.0.execute(sql, params![cents, fence, id, fence])

@@ -1,4 +1,4 @@
-//! The writer processes, as seen by whoever starts, freezes and thaws them.
+//! Starts, freezes and thaws the writer processes.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Lines, Write};

@@ -44,8 +44,8 @@ impl Orders {
     }
 }
 
-/// Answers how many rows were changed. The database has the last word on that: the lock alone cannot
-/// stop a statement that is already on its way when the lease ends.
+/// Returns the number of changed rows. The database decides it: the lock alone cannot stop a statement
+/// that is in flight when the lease ends.
 #[distributed_lock(key = "account:<id>", ttl = "2s", wait = "20s", bind = lease)]
 async fn set_balance(id: u32, cents: i64, accounts: &Accounts) -> Result<usize, Failure> {
     let fence = i64::try_from(lease.token().await?)?;
@@ -56,11 +56,11 @@ async fn set_balance(id: u32, cents: i64, accounts: &Accounts) -> Result<usize, 
     Ok(changed)
 }
 
-/// Stands for whatever is slow between the last check of a lease and the write itself: a collector's
+/// Stands for anything slow between the last check of a lease and the write itself: a collector's
 /// pause, a full disk queue, a virtual machine that is moved.
 ///
-/// It blocks on purpose. At an `.await` the body of a process that stood still would be stopped, as
-/// its lease is checked before every poll; within a poll nobody can stop it.
+/// It blocks on purpose. The lease is checked before every poll, so at an `.await` the body of a frozen
+/// process would be stopped. Within a poll nothing can stop it.
 fn slow_write_path() -> Result<(), Failure> {
     match io::stdin().read_line(&mut String::new())? {
         0 => Err("whoever started this writer is gone".into()),

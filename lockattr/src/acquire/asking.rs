@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::waiting::Turn;
-use super::{Call, FIRST_PAUSE, Rare, growing};
+use super::{Call, FIRST_PAUSE, Rare, growing, rare};
 use crate::acquisition::{Acquisition, Event, Grant, LockKeys, QueueId};
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
@@ -16,6 +16,7 @@ use crate::lease::Lease;
 use crate::owner;
 use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused};
 use crate::runtime::jitter::between;
+use crate::runtime::process::DroppedAtHome;
 use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -61,7 +62,8 @@ pub(super) fn take(
         };
         let mut asked = Asked::new(keeper, &mut call, queue);
         // Before it is asked, so that none is missed.
-        let wakeups = asked.waits.then(|| keeper.store.wakeups(asked.claim()));
+        let wakeups = || DroppedAtHome::new(keeper.store.wakeups(asked.claim()), keeper.process);
+        let wakeups = asked.waits.then(wakeups);
         let again = keeper.queues.is_contended(queue);
         let answer = asked.once(again).await;
         if let Ok(Acquired::Granted { slot, until, .. }) = answer
@@ -130,9 +132,9 @@ impl Caller<'_> {
         mut asked: Asked<'a>,
         front: Front,
         mut answer: Result<Acquired, StoreError>,
-        mut wakeups: Option<Box<dyn WakeUps + 'a>>,
+        mut wakeups: Option<DroppedAtHome<Box<dyn WakeUps + 'a>>>,
     ) -> Rare<'a, Lease> {
-        Box::pin(async move {
+        rare(self.keeper, async move {
             let queues = &self.keeper.queues;
             let queue = front.queue();
             let give_up = asked.give_up;
@@ -198,7 +200,7 @@ impl Caller<'_> {
                     }
                 };
                 front.expect(next + HEARS_WITHIN);
-                let granted = self.wait_until(&asked, next, wakeups.as_deref_mut()).await;
+                let granted = self.wait_until(&asked, next, wakeups.as_mut()).await;
                 if self.keeper.is_closed() {
                     return Err(asked.unavailable(StoreError::refused(SHUT_DOWN)));
                 }
@@ -220,14 +222,14 @@ impl Caller<'_> {
         &self,
         asked: &Asked<'_>,
         mut next: Instant,
-        mut wakeups: Option<&mut (dyn WakeUps + '_)>,
+        mut wakeups: Option<&mut DroppedAtHome<Box<dyn WakeUps + '_>>>,
     ) -> Option<(usize, Instant)> {
         let (keeper, clock) = (self.keeper, asked.acquisition.clock);
         let mut closed = pin!(keeper.queues.closed());
         loop {
             let mut over = pin!(clock.sleep_until(&keeper.background, next));
             let woken = poll_fn(|cx| {
-                if let Some(wakeups) = &mut wakeups
+                if let Some(wakeups) = wakeups.as_mut().and_then(|own| own.get_mut())
                     && let Poll::Ready(wakeup) = wakeups.poll_next(cx)
                 {
                     return Poll::Ready(Some(wakeup));

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing};
+use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
@@ -53,12 +53,12 @@ impl Fallbacks {
     }
 }
 
-/// How far a call has come that is looked at beside the leases of the other store.
+/// When it is looked at whether two stores contradict each other.
 #[derive(Clone, Copy)]
-enum Asked {
-    NotYet,
+enum Check {
+    BeforeAsking,
     /// It was granted this slot.
-    Granted(usize),
+    AfterGrant(usize),
 }
 
 /// Why a grant of one store cannot stand beside those of the other.
@@ -90,7 +90,7 @@ impl Context {
         waits: bool,
         give_up: Instant,
     ) -> Rare<'a, Lease> {
-        Box::pin(async move {
+        rare(&self.keeper, async move {
             let call = Call {
                 keys: lease.keys().clone(),
                 options: lease.options(),
@@ -99,7 +99,7 @@ impl Context {
                 give_up,
             };
             if self
-                .beside_local(local, &call.keys, Asked::Granted(lease.slot()))
+                .beside_local(local, &call.keys, Check::AfterGrant(lease.slot()))
                 .is_none()
             {
                 return Ok(lease);
@@ -111,9 +111,8 @@ impl Context {
     }
 
     fn take_beside_local<'a>(&'a self, local: &'a Local, call: Call) -> Rare<'a, Lease> {
-        Box::pin(take_beside(&self.keeper, call, |keys, asked| {
-            self.beside_local(local, keys, asked)
-        }))
+        let conflict = |keys: &LockKeys, check| self.beside_local(local, keys, check);
+        rare(&self.keeper, take_beside(&self.keeper, call, conflict))
     }
 
     /// `on_unavailable = run` and `local`.
@@ -123,7 +122,7 @@ impl Context {
         when_unavailable: WhenUnavailable,
         error: Error,
     ) -> Rare<'_, Lease> {
-        Box::pin(async move {
+        rare(&self.keeper, async move {
             // A fallback lives in its caller's time, as the store may not.
             let left = call.left();
             call.clock = Clock::of_caller();
@@ -133,8 +132,8 @@ impl Context {
                 WhenUnavailable::Run => asking::take(self.unguarded(), call).await?,
                 WhenUnavailable::Local => {
                     let local = self.local();
-                    take_beside(&local.keeper, call, |keys, asked| {
-                        self.beside_store(local, keys, asked)
+                    take_beside(&local.keeper, call, |keys, check| {
+                        self.beside_store(local, keys, check)
                     })
                     .await?
                 }
@@ -171,7 +170,7 @@ impl Context {
     }
 
     /// What local leases, and what they have left under their keys, say to a lease of the store's.
-    fn beside_local(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
+    fn beside_local(&self, local: &Local, keys: &LockKeys, check: Check) -> Option<Conflict> {
         let refusals = local.memory.refusals(keys.locks(), keys.permits());
         let done = |(_, refusal): &(usize, Refusal)| match refusal {
             Refusal::Done(since) => Some(*since),
@@ -190,15 +189,15 @@ impl Context {
                 Refusal::Held(remaining) => Some((slot, remaining)),
                 Refusal::Done(_) => None,
             });
-        self.conflict(&self.keeper, keys, asked, &theirs.collect::<Vec<_>>())
+        self.conflict(&self.keeper, keys, check, &theirs.collect::<Vec<_>>())
     }
 
     /// What leases that the store has granted before it went away say to a local one. Their slots are
     /// not given to anybody else.
-    fn beside_store(&self, local: &Local, keys: &LockKeys, asked: Asked) -> Option<Conflict> {
+    fn beside_store(&self, local: &Local, keys: &LockKeys, check: Check) -> Option<Conflict> {
         let theirs = self.keeper.holding(keys.locks());
         let left = |lease: &Acquisition| lease.end().saturating_duration_since(lease.clock.now());
-        if matches!(asked, Asked::NotYet) {
+        if matches!(check, Check::BeforeAsking) {
             let held = theirs.iter().flat_map(|lease| {
                 let wanted = keys.locks().iter().enumerate();
                 let held = wanted.filter(|(_, lock)| lease.keys.locks().contains(lock));
@@ -213,7 +212,7 @@ impl Context {
             .iter()
             .map(|lease| (lease.slot(), left(lease)))
             .collect();
-        self.conflict(&local.keeper, keys, asked, &theirs)
+        self.conflict(&local.keeper, keys, check, &theirs)
     }
 
     /// Whether slots that are held in the other store, each with how long it is yet, leave none to this
@@ -222,20 +221,21 @@ impl Context {
         &self,
         keeper: &Keeper,
         keys: &LockKeys,
-        asked: Asked,
+        check: Check,
         theirs: &[(usize, Duration)],
     ) -> Option<Conflict> {
+        // Where the other store holds nothing of it, this one's leases are not gone through.
+        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
         let slots = theirs.iter().map(|(slot, _)| *slot);
-        let conflicts = match asked {
-            Asked::Granted(slot) => slots.into_iter().any(|theirs| theirs == slot),
-            Asked::NotYet => {
+        let conflicts = match check {
+            Check::AfterGrant(slot) => slots.into_iter().any(|theirs| theirs == slot),
+            Check::BeforeAsking => {
                 let ours = keeper.holding(keys.locks());
                 let ours = ours.iter().map(|lease| lease.slot());
                 let used: HashSet<_> = slots.chain(ours).collect();
                 used.len() >= usize::try_from(keys.permits()).unwrap_or(usize::MAX)
             }
         };
-        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
         conflicts.then(|| Conflict {
             error: self.busy_here(keys.label(), first),
             passes: true,
@@ -248,15 +248,15 @@ impl Context {
 async fn take_beside(
     keeper: &Arc<Keeper>,
     call: Call,
-    conflict: impl Fn(&LockKeys, Asked) -> Option<Conflict>,
+    conflict: impl Fn(&LockKeys, Check) -> Option<Conflict>,
 ) -> Result<Lease, Error> {
     let mut pause = FIRST_PAUSE;
     let _open = keeper.ask();
     loop {
-        let mut found = conflict(&call.keys, Asked::NotYet);
+        let mut found = conflict(&call.keys, Check::BeforeAsking);
         if found.is_none() {
             let lease = asking::take(keeper, call.clone()).await?;
-            found = conflict(&call.keys, Asked::Granted(lease.slot()));
+            found = conflict(&call.keys, Check::AfterGrant(lease.slot()));
             if found.is_none() {
                 return Ok(lease);
             }
@@ -291,13 +291,13 @@ async fn take_another_slot(
     keeper: &Arc<Keeper>,
     call: &Call,
     taken: Lease,
-    conflict: &impl Fn(&LockKeys, Asked) -> Option<Conflict>,
+    conflict: &impl Fn(&LockKeys, Check) -> Option<Conflict>,
 ) -> Result<Option<Lease>, Error> {
     let mut kept = vec![taken];
     let found = loop {
         match asking::take(keeper, call.clone().at_once()).await {
             Ok(lease) => {
-                if conflict(&call.keys, Asked::Granted(lease.slot())).is_none() {
+                if conflict(&call.keys, Check::AfterGrant(lease.slot())).is_none() {
                     break Ok(Some(lease));
                 }
                 kept.push(lease);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::asking::{Caller, refusal};
-use super::{Call, Rare};
+use super::{Call, Rare, rare};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 use crate::keeper::{Keeper, SHUT_DOWN};
@@ -24,11 +24,11 @@ impl Caller<'_> {
         id: QueueId,
         place: Place,
     ) -> Rare<'a, Turn> {
-        let mut waiter = Waiter {
+        let mut waiter = WaitingCaller {
             keeper: self.keeper,
             place,
         };
-        Box::pin(async move {
+        rare(self.keeper, async move {
             if self.keeper.is_closed() {
                 return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
             }
@@ -55,7 +55,7 @@ impl Caller<'_> {
     }
 
     /// What the caller is told; `None` where it had better ask the store by itself.
-    async fn told(&self, call: &Call, waiter: &mut Waiter<'_>) -> Option<Told> {
+    async fn told(&self, call: &Call, waiter: &mut WaitingCaller<'_>) -> Option<Told> {
         let clock = call.clock;
         let background = &self.keeper.background;
         // Nobody is kept for longer than it would take to ask for itself.
@@ -87,12 +87,12 @@ impl Caller<'_> {
 }
 
 /// A waiter, which may go away in the very moment that its turn has come.
-struct Waiter<'a> {
+struct WaitingCaller<'a> {
     keeper: &'a Arc<Keeper>,
     place: Place,
 }
 
-impl Drop for Waiter<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         if let Some(Told::Handed(front, lease)) = self.place.unheard() {
             self.keeper.pass_on(front, &lease);

@@ -32,6 +32,9 @@ impl Acquisition {
 
     /// Nobody waits with this ticket any more.
     pub(crate) fn hand_in(&self, ticket: usize) {
+        if !self.common.origin.process().is_here() {
+            return;
+        }
         let mut aside = self.aside();
         let waker = aside.waker_of(ticket).and_then(Option::take);
         drop(aside);

@@ -8,7 +8,7 @@ use crate::key::{self, Keys};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockKeys {
     /// Whole keys, the client's prefix included.
-    locks: Locks,
+    locks: OneOrSeveral,
     /// The length of the prefix.
     prefix: u16,
     /// How many holders there may be at a time.
@@ -16,12 +16,12 @@ pub(crate) struct LockKeys {
 }
 
 #[derive(Clone, Debug)]
-enum Locks {
+enum OneOrSeveral {
     One(String),
     Several(Box<Several>),
 }
 
-impl Default for Locks {
+impl Default for OneOrSeveral {
     fn default() -> Self {
         Self::One(String::new())
     }
@@ -51,9 +51,9 @@ impl LockKeys {
             let locks: Vec<_> = [first, second].into_iter().chain(locks).collect();
             let labels = locks.iter().map(|lock| &lock[usize::from(prefix)..]);
             let label = key::label(&labels.collect::<Vec<_>>());
-            Locks::Several(Box::new(Several { locks, label }))
+            OneOrSeveral::Several(Box::new(Several { locks, label }))
         } else {
-            Locks::One(first)
+            OneOrSeveral::One(first)
         };
         Self {
             locks,
@@ -71,8 +71,8 @@ impl LockKeys {
     /// The whole lock keys, the client's prefix included.
     pub(crate) fn locks(&self) -> &[String] {
         match &self.locks {
-            Locks::One(lock) => slice::from_ref(lock),
-            Locks::Several(several) => &several.locks,
+            OneOrSeveral::One(lock) => slice::from_ref(lock),
+            OneOrSeveral::Several(several) => &several.locks,
         }
     }
 
@@ -91,8 +91,8 @@ impl LockKeys {
     /// The keys as the user knows them, for errors and logs.
     pub(crate) fn label(&self) -> &str {
         match &self.locks {
-            Locks::One(lock) => &lock[usize::from(self.prefix)..],
-            Locks::Several(several) => &several.label,
+            OneOrSeveral::One(lock) => &lock[usize::from(self.prefix)..],
+            OneOrSeveral::Several(several) => &several.label,
         }
     }
 }

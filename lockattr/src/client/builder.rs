@@ -149,7 +149,7 @@ impl ClientBuilder {
         Ok(self.client(&background, store, origin, false))
     }
 
-    /// A client of a store of one's own, or of a [`Memory`](crate::Memory) that a test keeps a
+    /// A client of a store of one's own, or of a [`Memory`] that a test keeps a
     /// handle of. The timeouts are the store's affair.
     ///
     /// # Errors

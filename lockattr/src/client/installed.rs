@@ -1,9 +1,9 @@
 //! The client of a process.
 
-use std::process;
 use std::sync::OnceLock;
 
 use super::Client;
+use crate::runtime::process::Process;
 
 /// What a process has installed, and what its child has after a fork: there the parent's client stands
 /// in this place, and is of no use.
@@ -11,7 +11,7 @@ pub(super) struct Installed(OnceLock<Box<Link>>);
 
 struct Link {
     client: Client,
-    process: u32,
+    process: Process,
     child: Installed,
 }
 
@@ -27,7 +27,7 @@ impl Installed {
 
     /// Whether the client was installed: a process does so once.
     pub(super) fn set(&self, client: Client) -> bool {
-        let process = process::id();
+        let process = Process::here();
         let free = match self.last() {
             Some(last) if last.process == process => return false,
             Some(last) => &last.child,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Keeper;
-use super::in_flight::{Kind, OnItsWay};
+use super::in_flight::{OnItsWay, RequestKind};
 use super::schedule::ScheduleKey;
 use crate::acquisition::{Acquisition, Event, KeepersRelease};
 use crate::error::Error;
@@ -20,7 +20,7 @@ impl Keeper {
     ) -> Result<(), Error> {
         lease.give_back();
         // Counted as on its way back before it leaves the schedule: shutting down waits for both.
-        let _on_its_way = OnItsWay::new(&**self, Kind::Releasing);
+        let _on_its_way = OnItsWay::new(&**self, RequestKind::Releasing);
         if self.hand_over(lease) {
             self.forget(key);
             return Ok(());

@@ -25,7 +25,7 @@ pub(super) struct InFlight {
 
 /// Which of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum RequestKind {
     /// A request for keys.
     Asking,
     /// Keys on their way back.
@@ -33,15 +33,15 @@ pub(super) enum Kind {
 }
 
 impl InFlight {
-    fn count(&self, kind: Kind) -> &AtomicUsize {
+    fn count(&self, kind: RequestKind) -> &AtomicUsize {
         match kind {
-            Kind::Asking => &self.asking,
-            Kind::Releasing => &self.releasing,
+            RequestKind::Asking => &self.asking,
+            RequestKind::Releasing => &self.releasing,
         }
     }
 
     /// Waits until there is none of that kind.
-    pub(super) async fn none(&self, kind: Kind) {
+    pub(super) async fn none(&self, kind: RequestKind) {
         loop {
             let settled = self.settled.notified();
             if self.count(kind).load(Ordering::Acquire) == 0 {
@@ -75,11 +75,11 @@ impl InFlight {
 /// Counts a request, or keys on their way back, until the answer is known.
 pub(crate) struct OnItsWay<K: Deref<Target = Keeper>> {
     keeper: K,
-    kind: Kind,
+    kind: RequestKind,
 }
 
 impl<K: Deref<Target = Keeper>> OnItsWay<K> {
-    pub(super) fn new(keeper: K, kind: Kind) -> Self {
+    pub(super) fn new(keeper: K, kind: RequestKind) -> Self {
         keeper.in_flight.count(kind).fetch_add(1, Ordering::AcqRel);
         Self { keeper, kind }
     }
@@ -87,6 +87,9 @@ impl<K: Deref<Target = Keeper>> OnItsWay<K> {
 
 impl<K: Deref<Target = Keeper>> Drop for OnItsWay<K> {
     fn drop(&mut self) {
+        if !self.keeper.process.is_here() {
+            return;
+        }
         let in_flight = &self.keeper.in_flight;
         if in_flight.count(self.kind).fetch_sub(1, Ordering::AcqRel) == 1 {
             in_flight.settled.notify_waiters();

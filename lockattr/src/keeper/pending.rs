@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Keeper;
-use super::in_flight::{Kind, OnItsWay, wait_at_end_of_thread};
+use super::in_flight::{OnItsWay, RequestKind, wait_at_end_of_thread};
 use crate::acquisition::{Acquisition, Event, Return, State};
 use crate::error::StoreError;
 use crate::runtime::jitter::jittered;
@@ -96,7 +96,7 @@ impl Keeper {
         // A mark that is owed is asked for as long as it would last; a shutdown waits for the keys alone.
         let owed = left.max(acquisition.done_for().unwrap_or_default());
         let waited_for = (
-            OnItsWay::new(Arc::clone(self), Kind::Releasing),
+            OnItsWay::new(Arc::clone(self), RequestKind::Releasing),
             self.pending_until(Instant::now() + left),
         );
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {

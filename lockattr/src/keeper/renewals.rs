@@ -252,6 +252,9 @@ impl Extending<'_> {
 
 impl Drop for Extending<'_> {
     fn drop(&mut self) {
+        if !self.keeper.process.is_here() {
+            return;
+        }
         if self.shortened.is_some() {
             let (keeper, lease) = (Arc::clone(self.keeper), Arc::clone(self.lease));
             self.keeper

@@ -35,7 +35,7 @@ pub(super) struct RenewalSchedule {
 /// Ten thousand leases are nothing special, hence few bytes for each, and no allocation.
 #[derive(Debug)]
 struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<Scheduled>,
     /// The first free entry.
     free: u32,
     held: usize,
@@ -48,7 +48,7 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct Scheduled {
     /// `None` where the entry is free.
     lease: Option<Arc<Acquisition>>,
     /// When it is due, in nanoseconds.
@@ -58,7 +58,7 @@ struct Entry {
     generation: u32,
 }
 
-impl Entry {
+impl Scheduled {
     fn is_renewing(&self) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| lease.renewing.load(Ordering::Relaxed))
@@ -284,7 +284,7 @@ impl Table {
         make_room(&mut self.entries);
         // Far fewer than four thousand million leases fit into a process.
         let index = u32::try_from(self.entries.len()).unwrap_or(NOWHERE);
-        self.entries.push(Entry {
+        self.entries.push(Scheduled {
             lease: Some(lease),
             due: 0,
             place: NOWHERE,
@@ -309,7 +309,7 @@ impl Table {
     }
 
     /// The entry of a lease that is still here.
-    fn entry(&mut self, key: ScheduleKey) -> Option<&mut Entry> {
+    fn entry(&mut self, key: ScheduleKey) -> Option<&mut Scheduled> {
         self.entries
             .get_mut(key.index as usize)
             .filter(|entry| entry.lease.is_some() && entry.generation == key.generation)
@@ -332,7 +332,7 @@ impl Table {
     /// What is due first.
     fn first(&self) -> Option<(Instant, ScheduleKey)> {
         let index = *self.heap.first()?;
-        let Entry {
+        let Scheduled {
             due, generation, ..
         } = self.entries[index as usize];
         let due = self.start + Duration::from_nanos(due);

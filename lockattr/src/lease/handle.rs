@@ -13,6 +13,16 @@ pub(super) struct Handle {
     pub(super) acquisition: Arc<Acquisition>,
     pub(super) keeper: Arc<Keeper>,
     pub(super) key: ScheduleKey,
+    /// Whether a body runs under this one, which has to be stopped before the keys may be given back.
+    pub(super) is_guarded: bool,
+}
+
+impl Handle {
+    /// A body is going to run under it.
+    pub(super) fn guard(&mut self) {
+        self.acquisition.guard();
+        self.is_guarded = true;
+    }
 }
 
 impl Clone for Handle {
@@ -22,6 +32,7 @@ impl Clone for Handle {
             acquisition: Arc::clone(&self.acquisition),
             keeper: Arc::clone(&self.keeper),
             key: self.key,
+            is_guarded: false,
         }
     }
 }
@@ -29,7 +40,12 @@ impl Clone for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a process that was forked off it is a copy, and the lease its parent's.
-        if !self.acquisition.drop_handle() || self.keeper.check_process().is_err() {
+        let is_copy = || !self.keeper.process.is_here();
+        // A shutdown has waited for the body, where other handles are left that nobody stops.
+        if self.is_guarded && self.acquisition.unguard() && self.keeper.is_closed() && !is_copy() {
+            self.keeper.give_back_at_end(self.key, &self.acquisition);
+        }
+        if !self.acquisition.drop_handle() || is_copy() {
             return;
         }
         if matches!(
@@ -41,32 +57,5 @@ impl Drop for Handle {
         self.keeper.give_back(Arc::clone(&self.acquisition));
         // Only now: shutting down waits for what is in the schedule or on its way back.
         self.keeper.forget(self.key);
-    }
-}
-
-/// A body that runs under a lease, and has to be stopped before the keys may be given back.
-pub(super) struct RunningBody {
-    acquisition: Arc<Acquisition>,
-    keeper: Arc<Keeper>,
-    key: ScheduleKey,
-}
-
-impl RunningBody {
-    pub(super) fn under(handle: &Handle) -> Self {
-        handle.acquisition.guard();
-        Self {
-            acquisition: Arc::clone(&handle.acquisition),
-            keeper: Arc::clone(&handle.keeper),
-            key: handle.key,
-        }
-    }
-}
-
-impl Drop for RunningBody {
-    fn drop(&mut self) {
-        // A shutdown has waited for this, where other handles are left that nobody stops.
-        if self.acquisition.unguard() && self.keeper.is_closed() {
-            self.keeper.give_back_at_end(self.key, &self.acquisition);
-        }
     }
 }

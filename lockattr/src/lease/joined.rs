@@ -142,7 +142,6 @@ impl Lease {
             _turns_taken: turns_taken.into_iter().map(boxed).collect(),
         };
         Self {
-            running: self.running,
             handle: self.handle,
             joined: Some(Arc::new(call)),
         }

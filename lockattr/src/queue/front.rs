@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Busy, Granted, Held, Refused, Told, WaitQueues, tell_one};
+use super::{Busy, Granted, HeldAlone, Refused, Told, WaitQueues, tell_one};
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 
@@ -70,7 +70,7 @@ impl Front {
         let (ended, refused, busy) = {
             let mut table = self.queues.table();
             if granted == Granted::Alone && table.asking.remove(&self.id).is_some() {
-                table.held.insert(Held(Arc::clone(lease)));
+                table.held.insert(HeldAlone(Arc::clone(lease)));
                 return;
             }
             let waiters = table.waiters(self.id, self.permits);

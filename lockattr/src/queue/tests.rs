@@ -304,7 +304,7 @@ impl World {
             assert_eq!(asking, seen.fronts.len(), "who asks");
             for lease in seen.holds.iter().filter(|lease| !lease.has_ended()) {
                 let alone = table.held.get(&key);
-                let alone = alone.is_some_and(|Held(held)| Arc::ptr_eq(held, lease));
+                let alone = alone.is_some_and(|HeldAlone(held)| Arc::ptr_eq(held, lease));
                 let known = alone || waiters.is_some_and(|waiters| waiters.knows(lease));
                 assert!(known, "unknown lease");
             }

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 use super::events::Events;
+use super::process::{DroppedAtHome, Process};
 
 /// A handle to the thread, which ends with the last clone.
 #[derive(Clone, Debug)]
@@ -138,7 +139,10 @@ impl Background {
         // The timer belongs to the runtime in whose context it is made, not to the one that polls.
         let sleep = {
             let _context = self.0.handle.enter();
-            tokio::time::sleep_until(at.into())
+            DroppedAtHome::new(
+                Box::pin(tokio::time::sleep_until(at.into())),
+                Process::here(),
+            )
         };
         sleep.await;
     }

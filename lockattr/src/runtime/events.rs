@@ -13,13 +13,13 @@ use std::thread;
 /// counted.
 const CAPACITY: usize = 256;
 
-type Event = Box<dyn FnOnce() + Send>;
+type Emit = Box<dyn FnOnce() + Send>;
 
 /// The queue to the thread, which starts with the first event and ends once this is dropped and
 /// everything in the queue is told.
 #[derive(Default)]
 pub(crate) struct Events {
-    queue: OnceLock<SyncSender<Event>>,
+    queue: OnceLock<SyncSender<Emit>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -42,7 +42,7 @@ impl Events {
     }
 }
 
-fn start(dropped: Arc<AtomicU64>) -> SyncSender<Event> {
+fn start(dropped: Arc<AtomicU64>) -> SyncSender<Emit> {
     let (queue, events) = sync_channel(CAPACITY);
     // Where there is no thread to be had the queue is closed, and every event is dropped.
     let _ = thread::Builder::new()
@@ -51,7 +51,7 @@ fn start(dropped: Arc<AtomicU64>) -> SyncSender<Event> {
     queue
 }
 
-fn tell(events: &Receiver<Event>, dropped: &AtomicU64) {
+fn tell(events: &Receiver<Emit>, dropped: &AtomicU64) {
     for event in events {
         // A subscriber that panics has its say in the panic's message, and hears the next event.
         let _ = catch_unwind(AssertUnwindSafe(|| {

@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 
 thread_local! {
     /// The runtime of the caller on whose behalf this thread polls something just now.
-    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<CallersRuntime>> = const { RefCell::new(None) };
 }
 
 #[derive(Clone)]
-enum Caller {
+enum CallersRuntime {
     Within(Handle),
     WithoutRuntime,
 }
@@ -25,8 +25,8 @@ enum Caller {
 pub(crate) fn caller() -> Option<Handle> {
     let on_behalf = CALLER.try_with(|caller| caller.borrow().clone());
     match on_behalf.ok().flatten() {
-        Some(Caller::Within(runtime)) => Some(runtime),
-        Some(Caller::WithoutRuntime) => None,
+        Some(CallersRuntime::Within(runtime)) => Some(runtime),
+        Some(CallersRuntime::WithoutRuntime) => None,
         // A thread that ends has no runtime any more.
         None => Handle::try_current().ok(),
     }
@@ -44,8 +44,8 @@ pub(crate) fn poll_within(runtime: &Handle, poll: impl FnOnce() -> Poll<()>) -> 
         return None;
     }
     let caller = match Handle::try_current() {
-        Ok(runtime) => Caller::Within(runtime),
-        Err(_) => Caller::WithoutRuntime,
+        Ok(runtime) => CallersRuntime::Within(runtime),
+        Err(_) => CallersRuntime::WithoutRuntime,
     };
     let before = CALLER
         .try_with(|known| known.borrow_mut().replace(caller))

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
+use super::process::Process;
+
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     taken: AtomicBool,
@@ -15,7 +17,10 @@ pub(crate) struct Turns {
 
 /// A turn, which is over when this is dropped.
 #[derive(Debug)]
-pub(crate) struct MyTurn(Arc<Turns>);
+pub(crate) struct MyTurn {
+    turns: Arc<Turns>,
+    process: Process,
+}
 
 impl Turns {
     /// Waits for a turn.
@@ -30,13 +35,18 @@ impl Turns {
             }
             over.await;
         }
-        MyTurn(self)
+        MyTurn {
+            turns: self,
+            process: Process::here(),
+        }
     }
 }
 
 impl Drop for MyTurn {
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
-        self.0.over.notify_waiters();
+        if self.process.is_here() {
+            self.turns.taken.store(false, Ordering::Release);
+            self.turns.over.notify_waiters();
+        }
     }
 }

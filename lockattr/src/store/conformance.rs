@@ -40,7 +40,7 @@ mod wakeups;
 mod tests;
 
 pub use drops::drops;
-pub use grants::{excludes, expires, grants, recognises, renews};
+pub use grants::{excludes, expires, grants, recognises, renews, shortens};
 pub use many::{permits, several_locks};
 pub use outage::outage;
 pub use releases::{closes, marks, releases};
@@ -54,6 +54,7 @@ pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     excludes(&make().await).await;
     recognises(&make().await).await;
     renews(&make().await).await;
+    shortens(&make().await).await;
     expires(&make().await).await;
     releases(&make().await).await;
     closes(&make().await).await;

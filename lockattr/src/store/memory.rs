@@ -46,10 +46,10 @@ use slots::Slots;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Default)]
-pub struct Memory(Arc<Mutex<State>>);
+pub struct Memory(Arc<Mutex<MemoryState>>);
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     locks: Locks,
     refusal: Option<String>,
     without_tokens: bool,
@@ -124,14 +124,14 @@ impl Memory {
         self.state().locks.holder(name)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
         // No change can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One change, and then those are woken whom it concerns: not under the lock, since a waker may
     /// come back here.
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut MemoryState) -> T) -> T {
         let mut state = self.state();
         let result = change(&mut state);
         let to_wake = mem::take(&mut state.locks.to_wake);
@@ -143,7 +143,7 @@ impl Memory {
     /// One step, unless the store was told to refuse.
     fn step<'a, T>(
         &'a self,
-        step: impl FnOnce(&mut State) -> Result<T, StoreError> + Send + 'a,
+        step: impl FnOnce(&mut MemoryState) -> Result<T, StoreError> + Send + 'a,
     ) -> Reply<'a, T> {
         Box::pin(async move {
             self.change(|state| match &state.refusal {

@@ -1,4 +1,5 @@
-//! A process that has a client and holds a lease, and forks: `fork STORY URL`.
+//! A process that has a client and holds a lease, and forks: `fork STORY URL`. The story `history` takes a
+//! record, which it does not write, and its steps.
 //!
 //! The child plays the story and ends. Then the parent shows that its lease was renewed all the time,
 //! and gives it back. Either panics where something is not as it should be.
@@ -8,7 +9,7 @@ use std::env;
 use std::future::Future;
 use std::mem;
 use std::panic;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::process::{self, exit};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::runtime::{Builder, Runtime};
+
+mod history;
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -29,7 +32,7 @@ const HANGS: Duration = Duration::from_secs(15);
 
 fn main() {
     let words: Vec<String> = env::args().skip(1).collect();
-    let [story, url] = &words[..] else {
+    let [story, url, words @ ..] = &words[..] else {
         panic!("usage: fork STORY URL");
     };
     let runtime = Builder::new_multi_thread()
@@ -38,6 +41,10 @@ fn main() {
         .build()
         .expect("a runtime");
     let client = runtime.block_on(connect(url));
+    if let ("history", [_, steps @ ..]) = (&story[..], words) {
+        let other = runtime.block_on(connect(url));
+        return history::play(runtime, [client, other], steps);
+    }
     client.install().expect("the first of this process");
     let lease = runtime
         .block_on(take(&client, "sync:1"))
@@ -62,10 +69,14 @@ fn main() {
         "within-body" => within_body(parent),
         "anew" => parent.fork(anew),
         "installed-anew" => parent.fork(installed_anew),
+        "while-others-call" => history::while_others_call(&parent.runtime, &parent.client),
         "ids" => ids(&parent),
         other => panic!("no such story: {other}"),
     }
 }
+
+/// A call on its way.
+type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
 
 /// What a process has when it forks.
 struct Parent<'a> {

@@ -3,9 +3,15 @@
 #![allow(missing_docs, reason = "the names of tests say what they show")]
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use tests::checker::left::LOOK;
+use tests::record::Record;
+use tests::seed::Random;
 use tests::server::Server;
+use tests::worker::Worker;
 
 /// Runs a story to its end; what was printed, line by line.
 fn play(story: &str) -> Vec<String> {
@@ -107,4 +113,52 @@ fn owners_of_parents_and_children_never_meet() {
     let owners = play("ids");
     assert_eq!(owners.len(), 300);
     assert_eq!(owners.iter().collect::<HashSet<_>>().len(), 300);
+}
+
+#[test]
+fn a_child_may_drop_a_call_on_its_way_while_other_threads_call() {
+    play("while-others-call");
+}
+
+/// One of these, all of them as likely.
+fn one_of<'a>(random: &mut Random, words: &[&'a str]) -> &'a str {
+    let count = u64::try_from(words.len()).expect("few");
+    words[usize::try_from(random.below(count)).expect("below the count")]
+}
+
+fn step(random: &mut Random) -> String {
+    if random.below(3) == 0 {
+        let deeds = ["exit", "drop", "release", "extend", "call", "shutdown"];
+        return format!("fork {}", one_of(random, &deeds));
+    }
+    let deed = one_of(random, &["take", "take", "give", "drop", "begin", "wait"]);
+    format!("{deed} {} {}", random.below(2), random.below(3))
+}
+
+/// Leases, waiters and calls on their way, and children that do something with them at any moment: the
+/// parent keeps what it has, and when it has given that back, nothing is left of anybody.
+#[test]
+fn children_change_nothing_at_any_moment() {
+    let mut random = Random::announced("histories with forks");
+    let server = Server::start();
+    for _ in 0..5 {
+        let steps: Vec<String> = (0..20).map(|_| step(&mut random)).collect();
+        let words: Vec<&str> = steps.iter().map(String::as_str).collect();
+        let (program, record) = (env!("CARGO_BIN_EXE_fork"), Record::new());
+        let program = Path::new(program);
+        let mut process = Worker::start_program(program, "history", &server.url(), &record, &words);
+        process.says("rest");
+        let begun = Instant::now();
+        loop {
+            let mut left = server.keys();
+            left.retain(|key| !key.starts_with("lock:token:"));
+            if left.is_empty() {
+                break;
+            }
+            assert!(begun.elapsed() < LOOK, "{left:?} after {steps:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        process.close();
+        assert!(process.finish().success(), "{steps:?}");
+    }
 }

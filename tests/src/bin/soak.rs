@@ -31,10 +31,10 @@ fn main() -> ExitCode {
     };
     let report = chaos::run(&plan);
     println!("{report}");
-    for violation in &report.verdict.violations {
+    for violation in &report.findings.violations {
         println!("  {violation}");
     }
-    if report.verdict.violations.is_empty() {
+    if report.findings.violations.is_empty() {
         return ExitCode::SUCCESS;
     }
     let path = env::temp_dir().join(format!("soak-{}.txt", process::id()));

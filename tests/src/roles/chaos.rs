@@ -10,9 +10,9 @@ use lockattr::{Error, Lease, distributed_lock};
 use tokio::time::{sleep, timeout};
 
 use super::{Call, beat, begin, outcome, say};
+use crate::checker::marks::{CLOSED, DONE};
 use crate::fallback;
 use crate::record::{self, Event};
-use crate::referee::marks::{CLOSED, DONE};
 use crate::seed::Random;
 
 /// How long a success keeps a key from running again, and a key stays closed at least.
@@ -149,7 +149,7 @@ async fn one_call(random: &mut Random, keys: u64, ttl: Duration) {
     } else {
         Duration::MAX
     };
-    let calling = fallback::heard(async {
+    let calling = fallback::observed(async {
         match kind {
             0 => slot(one, &job).await,
             1 => both(one, two, &job).await,
@@ -361,7 +361,7 @@ impl Job {
             around: Some(around.unwrap_or_default()),
         };
         job.tell(Event::Within, &self.call.0.0.to_string());
-        let calling = fallback::heard(async {
+        let calling = fallback::observed(async {
             match kind {
                 0 => reversed(two, one, &job).await,
                 1 => plain(one, &job).await,

@@ -1,13 +1,12 @@
-//! Taking a key: grants nobody heard of, waiting, and many callers at once.
+//! Taking a key: grants whose reply is lost, waiting, and many callers at once.
 
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
-use tests::proxy::{Proxy, Treatment, Way};
-use tests::server::Server;
+use tests::proxy::{Treatment, Way};
 use tests::wait;
 
-use crate::support::{BOUND, SLACK, client, job, nap, pair};
+use crate::support::{BOUND, SLACK, behind_a_proxy, client, job, nap, pair};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,9 +41,7 @@ async fn field_16_a_server_paused_for_longer_than_a_reply_may_take_is_not_busy()
 
 #[tokio::test]
 async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     for user in 0..3 {
         proxy.treat(Way::Replies, Treatment::Swallow);
         let acquire = async {
@@ -54,7 +51,7 @@ async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
                 .acquire()
                 .await
                 .unwrap();
-            // The grant nobody heard of was recognised.
+            // The grant whose reply was lost was recognised.
             assert_eq!(
                 server.get(&format!("lock:sync:{user}")).as_deref(),
                 Some(lease.owner())
@@ -72,10 +69,8 @@ async fn field_16_a_swallowed_reply_is_asked_again_as_the_same_owner() {
 }
 
 #[tokio::test]
-async fn field_16_a_grant_that_stays_unheard_of_is_given_back() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+async fn field_16_a_grant_whose_reply_never_comes_is_given_back() {
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Swallow);
     let error = locks
         .lock("sync:42")

@@ -84,7 +84,7 @@ async fn nothing_is_left_after(
     for call in early.into_iter().chain(late) {
         call.await.unwrap();
     }
-    // Their client goes on listening, and would hear of whatever is granted to it.
+    // Their client stays subscribed, and would receive whatever is granted to it.
     let listening = tokio::spawn(ground.far.lock("other").wait(TTL).acquire());
     let server = &ground.server;
     let is_queued = || server.waiters("lock:other") == 1;

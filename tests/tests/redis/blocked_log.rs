@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use lockattr::{Client, Lease, Memory};
 use tests::log::{self, Blocked};
-use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::pair;
+use crate::support::{behind_a_proxy, pair};
 
 /// Long enough for a server to be away for the half of it.
 const TTL: Duration = Duration::from_secs(3);
@@ -72,9 +71,7 @@ async fn the_age_of_a_lease_is_told_to_a_subscriber_that_blocks() {
 
 #[tokio::test]
 async fn a_release_that_failed_is_told_to_a_subscriber_that_blocks() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let blocked = log::block("sync:7003");
     let kept = take(&locks, "sync:7004").await;
     let dropped = take(&locks, "sync:7003").await;
@@ -103,7 +100,7 @@ async fn a_loss_found_late_is_told_to_a_subscriber_that_blocks() {
 }
 
 #[tokio::test]
-async fn an_unheard_channel_is_told_to_a_subscriber_that_blocks() {
+async fn a_channel_without_subscription_is_told_to_a_log_that_blocks() {
     let server = Server::start();
     let _: () = server.ask("ACL SETUSER worker on >secret ~* &* +@all");
     let url = server.url_as("worker", "secret");
@@ -164,7 +161,7 @@ async fn what_a_blocked_subscriber_is_not_told_is_counted() {
     .await;
 }
 
-/// What was told before is heard when the client has been shut down.
+/// What was logged before has been received when the client is shut down.
 #[tokio::test]
 async fn shutting_down_waits_for_a_slow_subscriber() {
     let (server, locks) = pair().await;

@@ -15,7 +15,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::{log, wait};
 
-use crate::support::{BOUND, SLACK, job, nap, timed};
+use crate::support::{BOUND, SLACK, behind_a_proxy, job, nap, timed};
 
 /// The one line that a refused client is told.
 async fn refused(url: &str) -> String {
@@ -278,9 +278,7 @@ async fn field_34_connecting_takes_few_round_trips() {
 #[tokio::test]
 async fn field_34_a_ttl_of_eight_round_trips_is_held() {
     const TRIP: Duration = Duration::from_millis(200);
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Delay(TRIP));
     timed(&locks, 42, 8 * TRIP, nap(5_000)).await.unwrap();
     assert_eq!(locks.stats().lost, 0);

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
-use tests::proxy::{Proxy, Treatment, Way};
-use tests::server::Server;
+use tests::proxy::{Treatment, Way};
+
+use crate::support::behind_a_proxy;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,9 +16,7 @@ async fn many_callers_of_what_is_done_are_answered_together() {
     async fn job(locks: &Client) -> Result<Option<()>, Error> {
         Ok(Some(()))
     }
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     assert_eq!(job(&locks).await.unwrap(), Some(()));
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 50));
     let before = server.commands();

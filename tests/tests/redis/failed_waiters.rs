@@ -110,10 +110,7 @@ async fn a_waiter_for_a_slot_whose_look_is_refused_is_granted_nothing_afterwards
     let listening = Listening::of(&server, &other, &locks).await;
     second.unwrap().release().await.unwrap();
     first.unwrap().release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    listening.ends_with_nothing_left(&server).await;
 }
 
 /// Of several locks, whichever it was that the waiter was queued for.
@@ -130,10 +127,7 @@ async fn a_waiter_for_several_locks_whose_look_is_refused_is_granted_nothing_aft
     fails_or_is_dropped(&server, call).await;
     let listening = Listening::of(&server, &other, &locks).await;
     lease.release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    listening.ends_with_nothing_left(&server).await;
 }
 
 /// The network of the waiter is away while it looks; the holder's is not.
@@ -154,10 +148,7 @@ async fn a_waiter_whose_network_was_away_is_granted_nothing_afterwards() {
     has_left(&server).await;
     let listening = Listening::of(&server, &far, &locks).await;
     lease.release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    listening.ends_with_nothing_left(&server).await;
 }
 
 /// The port of the server is closed for a while, and it comes back with all that it had.
@@ -178,10 +169,7 @@ async fn a_waiter_that_failed_while_its_server_restarted_is_granted_nothing_afte
     has_left(&server).await;
     let listening = Listening::of(&server, &other, &locks).await;
     lease.release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    listening.ends_with_nothing_left(&server).await;
 }
 
 /// The same where the lock is given back while the waiter's network is away: the grant meets nobody.
@@ -226,8 +214,5 @@ async fn a_grant_without_a_taker_goes_straight_on() {
     let next = tokio::time::timeout(CLEARED, next).await;
     let next = next.expect("the next waiter is granted the lock");
     next.unwrap().unwrap().release().await.unwrap();
-    let is_free = || server.get("lock:sync:42").is_none();
-    wait::within("the lock is free", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    listening.ends_with_nothing_left(&server).await;
 }

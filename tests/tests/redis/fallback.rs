@@ -1,6 +1,5 @@
 //! `on_unavailable = run` and `local` beside a store that comes, goes and is late.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,54 +11,19 @@ use tests::server::Server;
 use tests::wait;
 use tokio::task::JoinHandle;
 
-use crate::support::{client, nap, pair, runtimes};
+use crate::support::{Section, behind_a_proxy, client, nap, pair, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The store refuses at once whatever writes: it has too few replicas.
-fn away(server: &Server) {
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
-}
-
-fn back(server: &Server) {
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 0");
-}
-
-/// How many are inside, and how many there ever were at a time.
-#[derive(Default)]
-struct Room {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-    runs: AtomicUsize,
-}
-
-impl Room {
-    async fn visit(&self, millis: u64) {
-        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(inside, Ordering::SeqCst);
-        self.runs.fetch_add(1, Ordering::SeqCst);
-        nap(millis).await;
-        self.inside.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn runs(&self) -> usize {
-        self.runs.load(Ordering::SeqCst)
-    }
-
-    fn most(&self) -> usize {
-        self.most.load(Ordering::SeqCst)
-    }
-}
-
 #[distributed_lock(key = ["a", "b"], on_unavailable = local, client = locks)]
-async fn both(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
-    room.visit(millis).await;
+async fn both(locks: &Client, section: &Section, millis: u64) -> Result<(), Error> {
+    section.run(millis).await;
     Ok(())
 }
 
 #[distributed_lock(key = "a", on_unavailable = local, client = locks)]
-async fn first(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
-    room.visit(millis).await;
+async fn first(locks: &Client, section: &Section, millis: u64) -> Result<(), Error> {
+    section.run(millis).await;
     Ok(())
 }
 
@@ -72,19 +36,19 @@ fn a_grant_that_comes_after_a_local_lease_does_not_run_beside_it() {
     let proxy = Proxy::before(server.address());
     for several_first in [true, false] {
         let locks = two.block_on(Client::connect(proxy.url())).unwrap();
-        let room = Room::default();
+        let section = Section::default();
         // Each runtime has a connection of its own by then.
         for runtime in [&one, &two] {
-            runtime.block_on(first(&locks, &room, 0)).unwrap();
+            runtime.block_on(first(&locks, &section, 0)).unwrap();
         }
         proxy.treat(Way::Replies, Treatment::Delay(SECOND * 7 / 10));
         thread::scope(|scope| {
             let by_store = scope.spawn(|| {
                 one.block_on(async {
                     if several_first {
-                        both(&locks, &room, 1_000).await
+                        both(&locks, &section, 1_000).await
                     } else {
-                        first(&locks, &room, 1_000).await
+                        first(&locks, &section, 1_000).await
                     }
                 })
             });
@@ -92,19 +56,19 @@ fn a_grant_that_comes_after_a_local_lease_does_not_run_beside_it() {
             wait::block_until("the store has granted it", is_granted);
             thread::sleep(SECOND / 10);
             proxy.heal();
-            away(&server);
+            server.refuse_writes();
             let local = two.block_on(async {
                 if several_first {
-                    first(&locks, &room, 1_500).await
+                    first(&locks, &section, 1_500).await
                 } else {
-                    both(&locks, &room, 1_500).await
+                    both(&locks, &section, 1_500).await
                 }
             });
             println!("local: {local:?}, by the store: {:?}", by_store.join());
         });
-        back(&server);
-        assert_eq!(room.most(), 1, "{several_first}");
-        assert!(room.runs() >= 3, "one of the two has run");
+        server.accept_writes();
+        assert_eq!(section.most(), 1, "{several_first}");
+        assert!(section.runs() >= 3, "one of the two has run");
         wait::block_until("all is given back", || server.size() == 0);
     }
 }
@@ -118,23 +82,23 @@ fn a_first_fallback_never_meets_what_the_store_grants_at_the_same_time() {
     let proxy = Proxy::before(server.address());
     for round in 0..60 {
         let locks = two.block_on(Client::connect(proxy.url())).unwrap();
-        let room = Room::default();
+        let section = Section::default();
         for runtime in [&one, &two] {
-            runtime.block_on(first(&locks, &room, 0)).unwrap();
+            runtime.block_on(first(&locks, &section, 0)).unwrap();
         }
         let mut pause = || Duration::from_micros(random.below(4_000));
         let pauses = [pause(), pause(), pause()];
         proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(6)));
         thread::scope(|scope| {
-            let (locks, room) = (&locks, &room);
+            let (locks, section) = (&locks, &section);
             let (one, two) = (&one, &two);
             scope.spawn(move || {
                 thread::sleep(pauses[0]);
                 let call = async {
                     if round % 2 == 0 {
-                        both(locks, room, 40).await
+                        both(locks, section, 40).await
                     } else {
-                        first(locks, room, 40).await
+                        first(locks, section, 40).await
                     }
                 };
                 drop(one.block_on(call));
@@ -143,20 +107,20 @@ fn a_first_fallback_never_meets_what_the_store_grants_at_the_same_time() {
                 thread::sleep(pauses[1]);
                 let call = async {
                     if round % 2 == 0 {
-                        first(locks, room, 40).await
+                        first(locks, section, 40).await
                     } else {
-                        both(locks, room, 40).await
+                        both(locks, section, 40).await
                     }
                 };
                 drop(two.block_on(call));
             });
             thread::sleep(pauses[2]);
-            away(&server);
+            server.refuse_writes();
             // What is asked from now on is answered sooner than what was granted before.
             proxy.heal();
         });
-        back(&server);
-        assert_eq!(room.most(), 1, "in round {round}: {pauses:?}");
+        server.accept_writes();
+        assert_eq!(section.most(), 1, "in round {round}: {pauses:?}");
         wait::block_until("all is given back", || server.size() == 0);
     }
 }
@@ -169,25 +133,25 @@ async fn a_call_inside_another_falls_back_for_the_keys_that_are_missing() {
         Ok(inside.await)
     }
     #[distributed_lock(key = ["a", "b"], on_unavailable = run, client = locks)]
-    async fn unguarded(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(10).await;
+    async fn unguarded(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(10).await;
         Ok(())
     }
     let (server, locks) = pair().await;
-    let room = Room::default();
+    let section = Section::default();
     let inside = async {
-        away(&server);
+        server.refuse_writes();
         let answers = (
-            both(&locks, &room, 10).await,
-            both(&locks, &room, 10).await,
-            unguarded(&locks, &room).await,
+            both(&locks, &section, 10).await,
+            both(&locks, &section, 10).await,
+            unguarded(&locks, &section).await,
         );
-        back(&server);
+        server.accept_writes();
         answers
     };
     let answers = around(&locks, inside).await.unwrap();
     assert!(matches!(answers, (Ok(()), Ok(()), Ok(()))), "{answers:?}");
-    assert_eq!((room.runs(), room.most()), (3, 1));
+    assert_eq!((section.runs(), section.most()), (3, 1));
 }
 
 /// The key that is missing is held locally: busy it is, and nothing else.
@@ -198,30 +162,30 @@ async fn a_call_inside_another_is_busy_where_a_missing_key_is_held_locally() {
         Ok(inside.await)
     }
     #[distributed_lock(key = "b", on_unavailable = local, client = locks)]
-    async fn second(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(500).await;
+    async fn second(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(500).await;
         Ok(())
     }
     let (server, locks) = pair().await;
-    let room = Arc::new(Room::default());
+    let section = Arc::new(Section::default());
     let inside = async {
-        away(&server);
+        server.refuse_writes();
         let holder: JoinHandle<_> = tokio::spawn({
-            let (locks, room) = (locks.clone(), Arc::clone(&room));
-            async move { second(&locks, &room).await }
+            let (locks, section) = (locks.clone(), Arc::clone(&section));
+            async move { second(&locks, &section).await }
         });
-        wait::until("it runs locally", || room.runs() == 1).await;
-        let meanwhile = both(&locks, &room, 10).await;
+        wait::until("it runs locally", || section.runs() == 1).await;
+        let meanwhile = both(&locks, &section, 10).await;
         holder.await.unwrap().unwrap();
-        let afterwards = both(&locks, &room, 10).await;
-        back(&server);
+        let afterwards = both(&locks, &section, 10).await;
+        server.accept_writes();
         (meanwhile, afterwards)
     };
     let (meanwhile, afterwards) = around(&locks, inside).await.unwrap();
     let busy = matches!(meanwhile, Err(Error::Busy { .. }));
     assert!(busy, "{meanwhile:?}");
     afterwards.unwrap();
-    assert_eq!(room.most(), 1);
+    assert_eq!(section.most(), 1);
 }
 
 /// Slots that the store has granted to this process count, and the others are free.
@@ -246,11 +210,11 @@ async fn slots_that_nobody_here_holds_are_free_to_local_calls() {
             let request = locks.lock("geo").permits(3);
             leases.push(request.acquire().await.unwrap());
         }
-        away(&server);
+        server.refuse_writes();
         let slots = Mutex::new(Vec::new());
         let call = || geo(&locks, &slots, 300);
         let answers = tokio::join!(call(), call(), call());
-        back(&server);
+        server.accept_writes();
         let answers = [answers.0, answers.1, answers.2];
         let busy = |answer: &&Result<(), Error>| matches!(answer, Err(Error::Busy { .. }));
         let ran = answers.iter().filter(|answer| answer.is_ok()).count();
@@ -276,11 +240,11 @@ async fn invoice(locks: &Client) -> Result<Option<()>, Error> {
 #[tokio::test]
 async fn the_min_hold_of_a_local_run_holds_when_the_store_is_back() {
     let (server, locks) = pair().await;
-    away(&server);
+    server.refuse_writes();
     let begun = Instant::now();
     assert_eq!(tick(&locks).await.unwrap(), Some(()));
     assert_eq!(tick(&locks).await.unwrap(), None);
-    back(&server);
+    server.accept_writes();
     assert_eq!(tick(&locks).await.unwrap(), None, "it is closed");
     let by_hand = locks.lock("tick").acquire().await;
     assert!(matches!(by_hand, Err(Error::Busy { .. })), "{by_hand:?}");
@@ -295,10 +259,10 @@ async fn the_min_hold_of_a_local_run_holds_when_the_store_is_back() {
 #[tokio::test]
 async fn the_mark_of_a_local_run_holds_when_the_store_is_back() {
     let (server, locks) = pair().await;
-    away(&server);
+    server.refuse_writes();
     assert_eq!(invoice(&locks).await.unwrap(), Some(()));
     assert_eq!(invoice(&locks).await.unwrap(), None);
-    back(&server);
+    server.accept_writes();
     for _ in 0..3 {
         assert_eq!(invoice(&locks).await.unwrap(), None, "it is done");
         nap(100).await;
@@ -317,9 +281,9 @@ async fn the_mark_of_a_local_run_of_several_keys_is_of_each_of_them() {
         Ok(Some(()))
     }
     let (server, locks) = pair().await;
-    away(&server);
+    server.refuse_writes();
     assert_eq!(several(&locks).await.unwrap(), Some(()));
-    back(&server);
+    server.accept_writes();
     assert_eq!(one(&locks).await.unwrap(), None, "it is done");
 }
 
@@ -332,14 +296,14 @@ async fn a_wait_is_as_long_as_it_says_where_there_has_been_a_local_lease() {
     }
     let (server, locks) = pair().await;
     let other = client(&server).await;
-    let room = Arc::new(Room::default());
-    away(&server);
+    let section = Arc::new(Section::default());
+    server.refuse_writes();
     let holder = tokio::spawn({
-        let (locks, room) = (locks.clone(), Arc::clone(&room));
-        async move { first(&locks, &room, 1_000).await }
+        let (locks, section) = (locks.clone(), Arc::clone(&section));
+        async move { first(&locks, &section, 1_000).await }
     });
-    wait::until("it runs locally", || room.runs() == 1).await;
-    back(&server);
+    wait::until("it runs locally", || section.runs() == 1).await;
+    server.accept_writes();
     let _held = other.lock("a").acquire().await.unwrap();
     let begun = Instant::now();
     let answer = patient(&locks).await;
@@ -370,12 +334,12 @@ async fn a_wait_is_as_long_as_it_says_where_the_store_goes_away_meanwhile() {
     nap(1_200).await;
     // Also whatever reads alone.
     let _: () = server.ask("ACL SETUSER default -set -evalsha");
-    let room = Arc::new(Room::default());
+    let section = Arc::new(Section::default());
     let holder = tokio::spawn({
-        let (locks, room) = (locks.clone(), Arc::clone(&room));
-        async move { both(&locks, &room, 6_000).await }
+        let (locks, section) = (locks.clone(), Arc::clone(&section));
+        async move { both(&locks, &section, 6_000).await }
     });
-    wait::until("it runs locally", || room.runs() == 1).await;
+    wait::until("it runs locally", || section.runs() == 1).await;
     let answer = call.await.unwrap();
     let took = begun.elapsed();
     println!("{took:?}: {answer:?}");
@@ -401,25 +365,25 @@ async fn a_local_lease_has_no_token() {
     let _: () = server.words(&key).unwrap();
     let [before, _] = fenced(&locks).await.unwrap();
     assert!(before.unwrap() > 9_000_000_000_000_000);
-    away(&server);
+    server.refuse_writes();
     for token in fenced(&locks).await.unwrap() {
         let none = matches!(token, Err(Error::Unavailable { .. }));
         assert!(none, "{token:?}");
     }
-    back(&server);
+    server.accept_writes();
 }
 
 /// What the store has answered too late is no outage: its grant excludes others, and is given back.
 #[tokio::test]
 async fn a_grant_that_came_late_is_no_outage() {
     #[distributed_lock(key = "beat", ttl = "300ms", on_unavailable = run, client = locks)]
-    async fn beat(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(100).await;
+    async fn beat(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(100).await;
         Ok(())
     }
     #[distributed_lock(key = "beat", ttl = "300ms", on_unavailable = local, client = locks)]
-    async fn locally(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(100).await;
+    async fn locally(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(100).await;
         Ok(())
     }
     #[distributed_lock(
@@ -429,50 +393,48 @@ async fn a_grant_that_came_late_is_no_outage() {
         on_unavailable = run,
         client = locks
     )]
-    async fn patiently(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(100).await;
+    async fn patiently(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(100).await;
         Ok(())
     }
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
-    let room = Room::default();
+    let (_server, proxy, locks) = behind_a_proxy().await;
+    let section = Section::default();
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 2));
     let answers = [
-        beat(&locks, &room).await,
-        locally(&locks, &room).await,
-        patiently(&locks, &room).await,
+        beat(&locks, &section).await,
+        locally(&locks, &section).await,
+        patiently(&locks, &section).await,
     ];
     for answer in answers {
         let unavailable = matches!(answer, Err(Error::Unavailable { .. }));
         assert!(unavailable, "{answer:?}");
     }
-    assert_eq!((room.runs(), locks.stats().unguarded), (0, 0));
+    assert_eq!((section.runs(), locks.stats().unguarded), (0, 0));
 }
 
 /// The same while another client works under the lock, which the late caller cannot know.
 #[tokio::test]
 async fn a_caller_whose_grant_came_late_does_not_run_beside_the_next_holder() {
     #[distributed_lock(key = "beat", ttl = "300ms", on_unavailable = run, client = locks)]
-    async fn beat(locks: &Client, room: &Room) -> Result<(), Error> {
-        room.visit(600).await;
+    async fn beat(locks: &Client, section: &Section) -> Result<(), Error> {
+        section.run(600).await;
         Ok(())
     }
     let (server, next) = pair().await;
     let proxy = Proxy::before(server.address());
     let locks = Client::connect(proxy.url()).await.unwrap();
-    let room = Arc::new(Room::default());
+    let section = Arc::new(Section::default());
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 2));
     let late = tokio::spawn({
-        let (locks, room) = (locks.clone(), Arc::clone(&room));
-        async move { beat(&locks, &room).await }
+        let (locks, section) = (locks.clone(), Arc::clone(&section));
+        async move { beat(&locks, &section).await }
     });
     wait::until("it is granted", || server.get("lock:beat").is_some()).await;
     wait::until("it has run out", || server.get("lock:beat").is_none()).await;
-    beat(&next, &room).await.unwrap();
+    beat(&next, &section).await.unwrap();
     let late = late.await.unwrap();
     println!("{late:?}");
-    assert_eq!(room.most(), 1);
+    assert_eq!(section.most(), 1);
     assert_eq!(locks.stats().unguarded, 0);
 }
 
@@ -493,11 +455,11 @@ async fn a_slot_that_is_held_locally_is_not_had_twice_when_the_store_is_back() {
     }
     let (server, locks) = pair().await;
     let slots = Mutex::new(Vec::new());
-    away(&server);
+    server.refuse_writes();
     let local = geo(&locks, &slots, 500);
     let by_store = async {
         wait::until("it runs locally", || slots.lock().unwrap().len() == 1).await;
-        back(&server);
+        server.accept_writes();
         geo(&locks, &slots, 100).await
     };
     let (local, by_store) = tokio::join!(local, by_store);

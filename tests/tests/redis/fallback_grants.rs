@@ -1,6 +1,5 @@
 //! What runs on a local lock and what the store grants, beside calls that never fall back themselves.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,45 +8,20 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{BOUND, SLACK, nap, pair, polled, runtimes};
+use crate::support::{BOUND, SLACK, Section, nap, pair, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The store refuses at once whatever writes: it has too few replicas.
-fn away(server: &Server) {
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
-}
-
-fn back(server: &Server) {
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 0");
-}
-
-/// How many are inside, and how many there ever were at a time.
-#[derive(Default)]
-struct Room {
-    inside: AtomicUsize,
-    most: AtomicUsize,
-}
-
-impl Room {
-    async fn visit(&self, millis: u64) {
-        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
-        self.most.fetch_max(inside, Ordering::SeqCst);
-        nap(millis).await;
-        self.inside.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// In a queue of its own, so that the two do not meet before the store is asked.
 #[distributed_lock(key = ["a", "b"], client = locks)]
-async fn strict(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
-    room.visit(millis).await;
+async fn strict(locks: &Client, section: &Section, millis: u64) -> Result<(), Error> {
+    section.run(millis).await;
     Ok(())
 }
 
 #[distributed_lock(key = "a", on_unavailable = local, client = locks)]
-async fn local(locks: &Client, room: &Room, millis: u64) -> Result<(), Error> {
-    room.visit(millis).await;
+async fn local(locks: &Client, section: &Section, millis: u64) -> Result<(), Error> {
+    section.run(millis).await;
     Ok(())
 }
 
@@ -58,24 +32,24 @@ fn a_strict_call_whose_grant_is_late_does_not_run_beside_the_first_local_one() {
     let [one, two] = runtimes();
     let proxy = Proxy::before(server.address());
     let locks = two.block_on(Client::connect(proxy.url())).unwrap();
-    let room = Room::default();
+    let section = Section::default();
     // Each runtime has a connection of its own by then.
     for runtime in [&one, &two] {
-        runtime.block_on(strict(&locks, &room, 0)).unwrap();
+        runtime.block_on(strict(&locks, &section, 0)).unwrap();
     }
     proxy.treat(Way::Replies, Treatment::Delay(SECOND * 7 / 10));
     thread::scope(|scope| {
-        let by_store = scope.spawn(|| one.block_on(strict(&locks, &room, 1_000)));
+        let by_store = scope.spawn(|| one.block_on(strict(&locks, &section, 1_000)));
         let is_granted = || server.get("lock:a").is_some();
         wait::block_until("the store has granted it", is_granted);
         thread::sleep(SECOND / 10);
         proxy.heal();
-        away(&server);
-        let local = two.block_on(local(&locks, &room, 1_500));
+        server.refuse_writes();
+        let local = two.block_on(local(&locks, &section, 1_500));
         println!("local: {local:?}, by the store: {:?}", by_store.join());
     });
-    back(&server);
-    assert_eq!(room.most.load(Ordering::SeqCst), 1, "bodies at once");
+    server.accept_writes();
+    assert_eq!(section.most(), 1, "bodies at once");
 }
 
 /// Whoever holds the key by the store gives it back while the store is away: nobody runs any more in
@@ -90,7 +64,7 @@ async fn a_local_call_that_waits_is_let_in_when_the_holder_of_the_stores_lease_i
     // In a queue of its own, so that the waiter does not take it over.
     let lease = locks.lock_all(["a", "b"]).ttl(60 * SECOND);
     let lease = lease.acquire().await.unwrap();
-    away(&server);
+    server.refuse_writes();
     let start = Instant::now();
     let waiter = {
         let locks = locks.clone();
@@ -101,9 +75,9 @@ async fn a_local_call_that_waits_is_let_in_when_the_holder_of_the_stores_lease_i
     let answer = waiter.await.unwrap();
     let took = start.elapsed();
     println!("{answer:?} after {took:?}");
-    let newcomer = local(&locks, &Room::default(), 0).await;
+    let newcomer = local(&locks, &Section::default(), 0).await;
     assert!(newcomer.is_ok(), "{newcomer:?}");
-    back(&server);
+    server.accept_writes();
     assert!(answer.is_ok(), "{answer:?} after {took:?}");
     assert!(took < SECOND + SLACK, "{took:?}");
 }
@@ -112,12 +86,12 @@ async fn a_local_call_that_waits_is_let_in_when_the_holder_of_the_stores_lease_i
 #[tokio::test]
 async fn nothing_is_asked_for_after_a_shutdown_that_a_call_beside_a_local_lease_has_seen() {
     let (server, locks) = pair().await;
-    let room = Room::default();
-    away(&server);
-    let running = local(&locks, &room, 60_000);
+    let section = Section::default();
+    server.refuse_writes();
+    let running = local(&locks, &section, 60_000);
     let rest = async {
-        wait::until("it runs", || room.inside.load(Ordering::SeqCst) == 1).await;
-        back(&server);
+        wait::until("it runs", || section.inside() == 1).await;
+        server.accept_writes();
         let waiter = locks.lock("a").wait(20 * SECOND);
         let waiter = tokio::spawn(waiter.acquire());
         nap(1_500).await;

@@ -10,7 +10,7 @@ use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{SLACK, client, job, nap, pair, timed};
+use crate::support::{SLACK, behind_a_proxy, client, job, nap, pair, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -150,9 +150,9 @@ async fn a_failed_snapshot_is_unavailable_with_the_servers_word() {
 #[tokio::test]
 async fn too_few_replicas_are_unavailable_with_the_servers_word() {
     let (server, locks) = pair().await;
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 1");
+    server.refuse_writes();
     refused(&locks, "NOREPLICAS").await;
-    let _: () = server.ask("CONFIG SET min-replicas-to-write 0");
+    server.accept_writes();
     works_again(&locks).await;
 }
 
@@ -323,9 +323,7 @@ async fn a_server_without_scripts_is_refused_when_connecting() {
 
 #[tokio::test]
 async fn a_hundred_callers_in_an_outage_share_their_attempts_to_connect() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     proxy.refuse();
     let before = proxy.accepted();
     let calls: Vec<_> = (0..100)

@@ -21,10 +21,7 @@ async fn waits(server: &Server, locks: &Client) -> Call {
         .ttl(Duration::from_secs(30))
         .wait(PATIENT);
     let call = tokio::spawn(async move { request.acquire().await.unwrap() });
-    wait::until("it stands in line", || {
-        server.waiters("lock:sync:42") > before
-    })
-    .await;
+    wait::until("it is queued", || server.waiters("lock:sync:42") > before).await;
     call
 }
 
@@ -35,27 +32,27 @@ async fn a_forged_grant_is_not_believed() {
     let mut lease = locks.lock("sync:42").acquire().await.unwrap();
     let mut next = waits(&server, &client(&server).await).await;
     let mut last = waits(&server, &client(&server).await).await;
-    // What each is told in its turn, the forger hears.
+    // The forger receives what each waiter is told.
     for _ in 0..4 {
         lease.release().await.unwrap();
         lease = next.await.unwrap();
         next = last;
         last = waits(&server, &client(&server).await).await;
-        forger.listen();
-        assert!(forger.heard().len() > 1, "{:?}", forger.heard());
+        forger.receive();
+        assert!(forger.messages().len() > 1, "{:?}", forger.messages());
         forger.forge_grants("lock:sync:42");
         nap(50).await;
         forger.flood();
         forger.forge_grants("lock:sync:42");
         nap(100).await;
-        forger.forget();
+        forger.discard_own();
         assert!(
             !next.is_finished() && !last.is_finished(),
             "two hold the lock"
         );
         assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
     }
-    // Whoever waits still hears what is true.
+    // Waiters still believe true messages.
     let started = Instant::now();
     lease.release().await.unwrap();
     next.await.unwrap().release().await.unwrap();
@@ -74,7 +71,7 @@ async fn a_flood_of_forged_wake_ups_costs_the_server_no_look() {
     let last = waits(&server, &third).await;
     lease.release().await.unwrap();
     let lease = next.await.unwrap();
-    forger.listen();
+    forger.receive();
     let before = server.commands();
     let started = Instant::now();
     while started.elapsed() < 2 * LOOK {
@@ -110,11 +107,11 @@ async fn no_owner_goes_over_a_channel() {
         lease = next.await.unwrap();
     }
     owners.push(lease.owner().to_owned());
-    forger.listen();
-    assert!(forger.heard().len() >= 5);
+    forger.receive();
+    assert!(forger.messages().len() >= 5);
     let ids = owners.iter().map(|owner| &owner[..32]);
     for id in ids {
-        let told = forger.heard().iter().find(|(_, text)| text.contains(id));
+        let told = forger.messages().iter().find(|(_, text)| text.contains(id));
         assert_eq!(told, None);
     }
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use redis::ConnectionLike;
+use tests::checker::{FORGETS, FORGOT, KILL, Rules, check};
 use tests::fake::Fake;
 use tests::monitor::Seen;
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::record::{Entry, Event, Record};
-use tests::referee::{FORGETS, FORGOT, KILL, Rules, judge};
 use tests::server::Server;
 use tests::wait;
 
@@ -67,10 +67,10 @@ fn a_server_answers_counts_and_is_watched() {
 #[test]
 fn a_server_is_frozen_killed_and_started_again() {
     let server = Server::start();
-    let mut line = connection(&server.url());
-    assert!(ping(&mut line));
+    let mut conn = connection(&server.url());
+    assert!(ping(&mut conn));
     server.freeze();
-    assert!(!ping(&mut line));
+    assert!(!ping(&mut conn));
     server.thaw();
     let _: () = server.ask("SET k v");
     server.kill();
@@ -117,12 +117,12 @@ fn a_server_has_passwords_sockets_and_replicas() {
 fn a_proxy_passes_delays_swallows_cuts_and_leads_elsewhere() {
     let (server, other) = (Server::start(), Server::start());
     let proxy = Proxy::before(server.address());
-    let mut line = connection(&proxy.url());
-    assert!(ping(&mut line));
+    let mut conn = connection(&proxy.url());
+    assert!(ping(&mut conn));
 
     proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(100)));
     let start = Instant::now();
-    assert!(ping(&mut line));
+    assert!(ping(&mut conn));
     assert!(start.elapsed() >= Duration::from_millis(100));
 
     // What is asked arrives, what is answered does not; and never will on this connection.
@@ -131,31 +131,31 @@ fn a_proxy_passes_delays_swallows_cuts_and_leads_elsewhere() {
         redis::cmd("SET")
             .arg("k")
             .arg("v")
-            .query::<()>(&mut line)
+            .query::<()>(&mut conn)
             .is_err()
     );
     assert_eq!(server.get("k").as_deref(), Some("v"));
     proxy.heal();
-    assert!(!ping(&mut line));
-    let mut line = connection(&proxy.url());
-    assert!(ping(&mut line));
+    assert!(!ping(&mut conn));
+    let mut conn = connection(&proxy.url());
+    assert!(ping(&mut conn));
 
     proxy.treat(Way::Requests, Treatment::Swallow);
     assert!(
         redis::cmd("SET")
             .arg("l")
             .arg("v")
-            .query::<()>(&mut line)
+            .query::<()>(&mut conn)
             .is_err()
     );
     proxy.heal();
     assert_eq!(server.get("l"), None);
 
-    let mut line = connection(&proxy.url());
+    let mut conn = connection(&proxy.url());
     proxy.retarget(other.address());
-    assert!(ping(&mut line));
+    assert!(ping(&mut conn));
     proxy.cut();
-    assert!(!ping(&mut line));
+    assert!(!ping(&mut conn));
     let _: () = redis::cmd("SET")
         .arg("m")
         .arg("v")
@@ -176,7 +176,7 @@ fn a_proxy_passes_delays_swallows_cuts_and_leads_elsewhere() {
 }
 
 #[test]
-fn a_proxy_deafens_those_that_listen_to_channels_and_nobody_else() {
+fn a_proxy_swallows_subscriptions_and_no_other_connection() {
     let server = Server::start();
     let proxy = Proxy::before(server.address());
     let (mut first, mut second) = (connection(&proxy.url()), connection(&proxy.url()));
@@ -186,7 +186,7 @@ fn a_proxy_deafens_those_that_listen_to_channels_and_nobody_else() {
     assert_eq!(server.subscribers(), 1);
     assert_eq!(server.ask::<usize>("PUBLISH c one"), 1);
     assert!(listener.get_message().is_ok());
-    proxy.deafen();
+    proxy.swallow_subscriptions();
     // The server knows nothing of it.
     assert_eq!(server.ask::<usize>("PUBLISH c two"), 1);
     assert!(listener.get_message().is_err());
@@ -204,9 +204,9 @@ fn a_fake_server_answers_what_it_is_told() {
         "GET" => None,
         _ => Some(b"+OK\r\n".to_vec()),
     });
-    let mut line = connection(&fake.url());
-    assert!(ping(&mut line));
-    assert!(redis::cmd("GET").arg("k").query::<()>(&mut line).is_err());
+    let mut conn = connection(&fake.url());
+    assert!(ping(&mut conn));
+    assert!(redis::cmd("GET").arg("k").query::<()>(&mut conn).is_err());
     assert!(fake.asked() >= 2);
 }
 
@@ -236,12 +236,12 @@ fn story(lines: &[&str]) -> Vec<Entry> {
 }
 
 fn violations(lines: &[&str]) -> Vec<String> {
-    judge(&story(lines), RULES).violations
+    check(&story(lines), RULES).violations
 }
 
 #[test]
-fn the_referee_lets_good_histories_pass() {
-    let verdict = judge(
+fn the_checker_lets_good_histories_pass() {
+    let findings = check(
         &story(&[
             "1 1 call",
             "1 1 enter",
@@ -266,13 +266,13 @@ fn the_referee_lets_good_histories_pass() {
         ]),
         RULES,
     );
-    verdict.assert_clean();
-    assert_eq!((verdict.bodies, verdict.excused), (4, 0));
-    assert_eq!(verdict.outcomes.get("done"), Some(&2));
+    findings.assert_clean();
+    assert_eq!((findings.bodies, findings.excused), (4, 0));
+    assert_eq!(findings.outcomes.get("done"), Some(&2));
 }
 
 #[test]
-fn the_referee_sees_every_kind_of_violation() {
+fn the_checker_sees_every_kind_of_violation() {
     let overlap = [
         "1 1 enter",
         "2 1 enter",
@@ -315,7 +315,7 @@ fn the_referee_sees_every_kind_of_violation() {
 }
 
 #[test]
-fn the_referee_excuses_a_store_that_forgot_and_nothing_else() {
+fn the_checker_excuses_a_store_that_forgot_and_nothing_else() {
     let told = |before: &str, after: &str| {
         let (before, after) = (format!("9 9 fault {before}"), format!("9 9 fault {after}"));
         let lines = [
@@ -328,7 +328,7 @@ fn the_referee_excuses_a_store_that_forgot_and_nothing_else() {
             "1 1 outcome lost",
             "2 1 outcome done",
         ];
-        judge(&story(&lines), RULES)
+        check(&story(&lines), RULES)
     };
     assert_eq!(told(FORGETS, FORGOT).excused, 1);
     told(FORGETS, FORGOT).assert_clean();
@@ -355,7 +355,7 @@ fn the_referee_excuses_a_store_that_forgot_and_nothing_else() {
         "1 1 beat",
     ]);
     late[6].at = RULES.ttl + Duration::from_millis(50);
-    assert_eq!(judge(&late, RULES).violations.len(), 1);
+    assert_eq!(check(&late, RULES).violations.len(), 1);
 }
 
 #[test]

@@ -132,10 +132,10 @@ fn with_last_wakers<F: Future>(client: &Client, lease: &Lease, work: F) -> F::Ou
 fn within_bounds<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = channel();
     thread::spawn(move || tell.send(work()));
-    hear(what, &told)
+    received(what, &told)
 }
 
-fn hear<T>(what: &str, told: &Receiver<T>) -> T {
+fn received<T>(what: &str, told: &Receiver<T>) -> T {
     told.recv_timeout(WAIT)
         .unwrap_or_else(|problem| panic!("{what}: {problem}"))
 }
@@ -179,7 +179,7 @@ fn a_first_waiter_is_woken() {
         });
         renews(&locks);
         by_hand(held.release()).unwrap();
-        hear("the waiter is served", &told).unwrap();
+        received("the waiter is served", &told).unwrap();
         renews(&locks);
     }
 }
@@ -210,7 +210,7 @@ fn callers_of_two_clients_take_turns() {
             });
         }
         for _ in 0..CALLERS {
-            hear("everybody has a turn", &told);
+            received("everybody has a turn", &told);
         }
         pair.iter().for_each(renews);
     }
@@ -246,7 +246,7 @@ fn losses_are_told() {
             memory.expire(&format!("lock:{key}"));
         }
         for _ in 0..LEASES {
-            let error = hear("the loss is told", &told);
+            let error = received("the loss is told", &told);
             assert!(matches!(error, Error::Lost { .. }), "{error:?}");
         }
         renews(&locks);
@@ -276,11 +276,11 @@ fn a_client_is_shut_down() {
             ended.send(()).unwrap();
         });
         for _ in 0..3 {
-            let (first, again) = hear("they are told of the end", &told);
+            let (first, again) = received("they are told of the end", &told);
             told_of_the_end::<()>(Err(first));
             told_of_the_end::<()>(Err(again));
         }
-        hear("the client is shut down", &end);
+        received("the client is shut down", &end);
         drop((held, own));
     }
 }

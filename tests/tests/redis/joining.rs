@@ -8,7 +8,7 @@ use lockattr::{Client, Error, distributed_lock};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{nap, pair};
+use crate::support::{is_done, nap, pair};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -19,11 +19,6 @@ async fn order_and_stock<F: Future<Output: Send>>(
     inside: F,
 ) -> Result<F::Output, Error> {
     Ok(inside.await)
-}
-
-fn is_done(server: &Server, lock: &str) -> bool {
-    let value = server.get(lock);
-    value.is_some_and(|value| value.starts_with("done@"))
 }
 
 /// Closed by a `min_hold`: nobody's, and not free.
@@ -142,42 +137,35 @@ async fn soon<T>(what: &str, calls: impl Future<Output = T>) -> T {
     answer.unwrap_or_else(|_| panic!("they stand still: {what}"))
 }
 
-/// While the first is inside, the others line up in different orders of the same keys.
+/// While the first is inside, the others queue for the same keys in different orders.
+async fn opposite_orders(locks: &Client) -> [Result<(), Error>; 4] {
+    let inside = AtomicUsize::new(0);
+    tokio::join!(
+        pair_of(locks, "a", "b", &inside),
+        pair_of(locks, "a", "b", &inside),
+        pair_of(locks, "b", "a", &inside),
+        pair_of(locks, "a", "b", &inside),
+    )
+    .into()
+}
+
 #[tokio::test]
 async fn calls_side_by_side_under_both_keys_take_turns_in_any_order_of_keys() {
     let (_server, locks) = pair().await;
-    let inside = AtomicUsize::new(0);
-    let calls = async {
-        tokio::join!(
-            pair_of(&locks, "a", "b", &inside),
-            pair_of(&locks, "a", "b", &inside),
-            pair_of(&locks, "b", "a", &inside),
-            pair_of(&locks, "a", "b", &inside),
-        )
-    };
+    let calls = opposite_orders(&locks);
     let under = around_both(&locks, calls);
     let answers = soon("under both", Box::pin(under)).await.unwrap();
-    let all = matches!(answers, (Ok(()), Ok(()), Ok(()), Ok(())));
-    assert!(all, "{answers:?}");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 #[tokio::test]
 async fn calls_side_by_side_under_nested_calls_take_turns_in_any_order_of_keys() {
     let (_server, locks) = pair().await;
-    let inside = AtomicUsize::new(0);
-    let calls = async {
-        tokio::join!(
-            pair_of(&locks, "a", "b", &inside),
-            pair_of(&locks, "a", "b", &inside),
-            pair_of(&locks, "b", "a", &inside),
-            pair_of(&locks, "a", "b", &inside),
-        )
-    };
+    let calls = opposite_orders(&locks);
     let under = around(&locks, "a", around(&locks, "b", calls));
     let answers = soon("under a, then b", Box::pin(under)).await;
     let answers = answers.unwrap().unwrap();
-    let all = matches!(answers, (Ok(()), Ok(()), Ok(()), Ok(())));
-    assert!(all, "{answers:?}");
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
 
 /// Two alone, and one of them begins a moment later.

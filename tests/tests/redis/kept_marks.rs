@@ -7,14 +7,9 @@ use lockattr::{Client, Error, Lease, distributed_lock};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{nap, pair};
+use crate::support::{is_done, nap, pair};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn is_done(server: &Server, lock: &str) -> bool {
-    let value = server.get(lock);
-    value.is_some_and(|value| value.starts_with("done@"))
-}
 
 #[distributed_lock(key = "order:<id>", once = "24h", client = locks)]
 async fn ship(locks: &Client, id: u32) -> Result<Option<()>, Error> {

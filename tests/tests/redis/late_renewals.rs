@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use lockattr::{Client, Error, Lease};
-use tests::proxy::{Proxy, Treatment, Way};
+use tests::proxy::{Treatment, Way};
 use tests::server::Server;
 
-use crate::support::{client, nap};
+use crate::support::{behind_a_proxy, client, nap};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,9 +29,7 @@ async fn never_two(server: &Server, lease: &Lease, seconds: u64) {
 /// The network keeps what shortens the ttl for a while, and what renews it overtakes that.
 #[tokio::test]
 async fn a_shorter_extend_that_comes_late_does_not_let_two_hold_the_key() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let request = locks.lock("sync:42").ttl(30 * SECOND);
     let lease = request.acquire().await.unwrap();
     proxy.treat(Way::Requests, Treatment::Delay(2 * SECOND));
@@ -47,9 +45,7 @@ async fn a_shorter_extend_that_comes_late_does_not_let_two_hold_the_key() {
 /// The same for a renewal with the ttl that the lease had before it was extended.
 #[tokio::test]
 async fn a_renewal_that_comes_after_a_longer_extend_does_not_let_two_hold_the_key() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let ttl = 3 * SECOND;
     let lease = locks.lock("sync:42").ttl(ttl).acquire().await.unwrap();
     proxy.treat(Way::Requests, Treatment::Delay(3 * SECOND));
@@ -66,9 +62,7 @@ async fn a_renewal_that_comes_after_a_longer_extend_does_not_let_two_hold_the_ke
 /// The same for a request that was asked again before its answer came, which knows its own grant.
 #[tokio::test]
 async fn a_request_that_comes_after_a_longer_extend_does_not_let_two_hold_the_key() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Requests, Treatment::Delay(3 * SECOND));
     let request = locks.lock_all(["sync:42", "sync:43"]).ttl(2 * SECOND);
     let asking = tokio::spawn(request.acquire());

@@ -114,38 +114,40 @@ async fn served_before_its_look(
     (proxy, far, arrives)
 }
 
-/// The late look finds the lock held by another, and puts its owner into the wait queue.
+/// The late look finds a lock held by another, and enters the wait queue of that lock.
+async fn leaves_no_place_beside_a_holder(
+    held: &str,
+    request: impl Fn(&Client) -> LockRequest,
+    extended_to: Option<Duration>,
+) {
+    let (server, locks) = pair().await;
+    let (_proxy, far, arrives) =
+        served_before_its_look(&server, &locks, request, extended_to).await;
+    let lease = locks.lock(held).ttl(TTL).acquire().await.unwrap();
+    let listening = Listening::of(&server, &far, &locks).await;
+    until(arrives + SECOND / 5).await;
+    let queued = || server.waiters("lock:sync:42") + server.waiters("lock:sync:43");
+    wait::within("nobody is queued", CLEARED, || queued() == 0).await;
+    lease.release().await.unwrap();
+    listening.ends_with_nothing_left(&server).await;
+}
+
 #[tokio::test]
 async fn a_late_look_leaves_no_place_in_the_queue() {
-    queued_late(None).await;
+    leaves_no_place_beside_a_holder("sync:42", |far| far.lock("sync:42"), None).await;
 }
 
 /// The place names the ttl that was asked for.
 #[tokio::test]
 async fn a_late_look_leaves_no_place_in_the_queue_where_the_lease_was_extended() {
-    queued_late(Some(TTL * 2)).await;
+    let longer = Some(TTL * 2);
+    leaves_no_place_beside_a_holder("sync:42", |far| far.lock("sync:42"), longer).await;
 }
 
 #[tokio::test]
 async fn a_late_look_leaves_no_place_in_the_queue_where_the_lease_was_shortened() {
-    queued_late(Some(TTL / 2)).await;
-}
-
-async fn queued_late(extended_to: Option<Duration>) {
-    let (server, locks) = pair().await;
-    let request = |far: &Client| far.lock("sync:42");
-    let (_proxy, far, arrives) =
-        served_before_its_look(&server, &locks, request, extended_to).await;
-    let lease = locks.lock("sync:42").ttl(TTL).acquire().await.unwrap();
-    let listening = Listening::of(&server, &far, &locks).await;
-    until(arrives + SECOND / 5).await;
-    let queue = || server.waiters("lock:sync:42") + server.waiters("lock:sync:43");
-    wait::within("nobody is queued", CLEARED, || queue() == 0).await;
-    lease.release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    let shorter = Some(TTL / 2);
+    leaves_no_place_beside_a_holder("sync:42", |far| far.lock("sync:42"), shorter).await;
 }
 
 /// The late look finds the lock free, and takes it.
@@ -161,19 +163,8 @@ async fn a_late_look_leaves_no_lock() {
 /// The same for several locks: it is queued for one, and may take both.
 #[tokio::test]
 async fn a_late_look_for_several_locks_leaves_neither_lock_nor_place() {
-    let (server, locks) = pair().await;
-    let request = |far: &Client| far.lock_all(["sync:42", "sync:43"]);
-    let (_proxy, far, arrives) = served_before_its_look(&server, &locks, request, None).await;
-    let lease = locks.lock("sync:43").ttl(TTL).acquire().await.unwrap();
-    let listening = Listening::of(&server, &far, &locks).await;
-    until(arrives + SECOND / 5).await;
-    let queue = || server.waiters("lock:sync:42") + server.waiters("lock:sync:43");
-    wait::within("nobody is queued", CLEARED, || queue() == 0).await;
-    lease.release().await.unwrap();
-    let is_free = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
-    wait::within("nothing is left", CLEARED, is_free).await;
-    listening.end(&server).await;
-    nothing_left(&server).await;
+    let both = |far: &Client| far.lock_all(["sync:42", "sync:43"]);
+    leaves_no_place_beside_a_holder("sync:43", both, None).await;
 }
 
 /// A server that stood still under many calls with long ttls: once it has carried out what came to it,

@@ -5,13 +5,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
-use tests::proxy::{Proxy, Treatment, Way};
+use tests::proxy::{Treatment, Way};
 use tests::record::Record;
 use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
 
-use crate::support::{by_hand, client, nap, pair, polled, runtimes, timed};
+use crate::support::{behind_a_proxy, by_hand, client, nap, pair, polled, runtimes, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -113,16 +113,14 @@ async fn winds_down(locks: &Client, server: &Server) -> Result<&'static str, Err
 }
 
 #[tokio::test]
-async fn a_body_that_goes_on_can_hear_of_its_loss() {
+async fn a_body_that_goes_on_can_wait_for_its_loss() {
     let (server, locks) = pair().await;
     assert_eq!(winds_down(&locks, &server).await.unwrap(), "wound down");
 }
 
 #[tokio::test]
 async fn a_release_that_is_dropped_half_way_gives_the_key_back() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     for delay in [0, 200] {
         proxy.treat(
             Way::Requests,
@@ -142,9 +140,7 @@ async fn a_release_that_is_dropped_half_way_gives_the_key_back() {
 
 #[tokio::test]
 async fn an_extension_that_is_dropped_half_way_never_overstates_the_lease() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let lease = locks
         .lock("a")
         .ttl(60 * SECOND)
@@ -216,15 +212,13 @@ async fn a_shutdown_ends_those_who_wait_as_well() {
 
 #[tokio::test]
 async fn a_shutdown_waits_for_requests_that_are_on_their_way() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Delay(SECOND / 2));
     let asking = {
         let locks = locks.clone();
         tokio::spawn(async move { locks.lock("a").ttl(60 * SECOND).acquire().await })
     };
-    // Granted, and nobody has heard of it yet.
+    // Granted, and its reply has not arrived yet.
     wait::until("the grant", || server.size() == 1).await;
     tokio::time::timeout(10 * SECOND, locks.shutdown())
         .await

@@ -318,7 +318,7 @@ async fn in_memory_a_wait_between_clients_ends_exactly_when_its_time_is_over() {
             assert!(took >= wait && took <= wait + TICK, "{took:?} of {wait:?}");
         }
     }
-    // Nobody is left in line who would be handed the key.
+    // No waiter is left in the queue that would be granted the lock.
     lease.release().await.unwrap();
     assert_eq!(memory.holder("lock:a"), None);
 }

@@ -4,11 +4,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
-use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{BOUND, SLACK, client, pair};
+use crate::support::{BOUND, SLACK, behind_a_proxy, client, pair};
 
 /// Skips what is busy; what is down must not look like that.
 #[distributed_lock(key = "sync:<user_id>", ttl = "2s", on_busy = skip, client = locks)]
@@ -176,9 +175,7 @@ async fn field_18_a_server_that_is_loading_is_unavailable() {
 
 #[tokio::test]
 async fn field_18_a_black_hole_is_unavailable() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     proxy.swallow_all();
     down(&locks).await;
     proxy.heal();

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease};
+use tests::checker::{self, KILL, idle};
 use tests::record::{Event, Record};
-use tests::referee::{self, KILL, idle};
 use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
@@ -64,9 +64,9 @@ fn fifty_contenders_of_whom_some_are_killed_use_three_slots_and_leave_none_free(
         assert!(worker.finish().success());
     }
     let entries = record.entries();
-    let verdict = referee::judge(
+    let findings = checker::check(
         &entries,
-        referee::Rules {
+        checker::Rules {
             ttl: TTL,
             longest_call: Duration::from_secs(20),
         },
@@ -76,20 +76,20 @@ fn fifty_contenders_of_whom_some_are_killed_use_three_slots_and_leave_none_free(
         ttl: TTL,
         gap: GAP,
     };
-    let used = idle::judge(&entries, rules);
+    let used = idle::check(&entries, rules);
     println!(
         "{KILLS} kills, {} bodies, a slot was free for {:?} at most",
-        verdict.bodies, used.longest
+        findings.bodies, used.longest
     );
-    verdict.assert_clean();
+    findings.assert_clean();
     used.assert_clean();
     assert_eq!(used.most, 3);
     // Three slots and 30 ms each: a hundred a second, were nobody killed.
-    assert!(verdict.bodies > 100, "{}", verdict.bodies);
+    assert!(findings.bodies > 100, "{}", findings.bodies);
     wait::block_until("the last ttl is over", || server.size() == 0);
 }
 
-/// A caller that waits for a slot; in line on the server when this returns.
+/// A caller that waits for a slot. It is in the wait queue on the server when this returns.
 async fn arrives(
     server: &Server,
     locks: Client,
@@ -105,7 +105,7 @@ async fn arrives(
         order.lock().unwrap().push((number, lease.slot()));
         lease
     });
-    wait::until("it stands in line", || server.waiters("lock:geo") > before).await;
+    wait::until("it is queued", || server.waiters("lock:geo") > before).await;
     call
 }
 
@@ -144,7 +144,7 @@ async fn slots_are_given_to_waiters_in_the_order_of_their_arrival() {
     assert_eq!(server.size(), 0);
 }
 
-/// Slots that become free together, and a line of which the first alone is alive.
+/// Slots that become free together, and a queue of which only the front waiter is alive.
 #[tokio::test]
 async fn a_free_slot_is_not_kept_for_a_waiter_that_was_killed() {
     let (server, locks) = pair().await;
@@ -154,16 +154,16 @@ async fn a_free_slot_is_not_kept_for_a_waiter_that_was_killed() {
         let request = locks.lock("turns:geo").permits(2).ttl(2 * TTL).renew(false);
         held.push(request.acquire().await.unwrap());
     }
-    let in_line = || server.waiters("lock:turns:geo");
+    let queued = || server.waiters("lock:turns:geo");
     let alive = client(&server).await;
     let request = alive.lock("turns:geo").permits(2);
     let alive = tokio::spawn(request.wait(Duration::from_secs(30)).acquire());
-    wait::until("it stands in line", || in_line() == 1).await;
+    wait::until("it is queued", || queued() == 1).await;
     let words = ["geo", "2", "30000", "30", "1"];
     let mut dead = Worker::start("turns", &server.url(), &record, &words);
     dead.says("ready");
     dead.tell("go");
-    wait::until("both stand in line", || in_line() == 2).await;
+    wait::until("both are queued", || queued() == 2).await;
     dead.kill();
     wait::until("the server sees it go", || server.subscribers() == 1).await;
     let first = alive.await.unwrap().unwrap();

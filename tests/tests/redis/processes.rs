@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tests::checker::{Rules, check};
 use tests::record::{self, Event, Record};
-use tests::referee::{Rules, judge};
 use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
@@ -31,23 +31,23 @@ fn four_processes_fire_200_users_in_5_rounds_and_no_user_runs_twice_at_a_time() 
         ttl: Duration::from_secs(30),
         longest_call: Duration::from_secs(20),
     };
-    let verdict = judge(&entries, rules);
-    verdict.assert_clean();
-    let count = |outcome: &str| verdict.outcomes.get(outcome).copied().unwrap_or(0);
+    let findings = check(&entries, rules);
+    findings.assert_clean();
+    let count = |outcome: &str| findings.outcomes.get(outcome).copied().unwrap_or(0);
     assert_eq!(
         count("done") + count("busy"),
         4 * 200 * 5,
         "{:?}",
-        verdict.outcomes
+        findings.outcomes
     );
-    assert_eq!(verdict.bodies, count("done"));
+    assert_eq!(findings.bodies, count("done"));
     // Everybody was served in the end, and there was something to keep apart.
     let mut runs: BTreeMap<&str, usize> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.event == Event::Enter) {
         *runs.entry(&entry.key).or_default() += 1;
     }
     assert_eq!(runs.len(), 200);
-    assert!(count("busy") > 0, "{:?}", verdict.outcomes);
+    assert!(count("busy") > 0, "{:?}", findings.outcomes);
     assert_eq!(server.keys(), [""; 0]);
 }
 

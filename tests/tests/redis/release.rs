@@ -13,7 +13,7 @@ use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::{SLACK, client, job, nap, pair, polled, runtimes, timed};
+use crate::support::{SLACK, behind_a_proxy, client, job, nap, pair, polled, runtimes, timed};
 
 /// A healthy server has the key no longer than this after a drop.
 const SOON: Duration = Duration::from_millis(500);
@@ -223,9 +223,7 @@ async fn field_14_calls_aborted_at_random_under_load_leave_no_key() {
 
 #[tokio::test]
 async fn field_14_a_call_dropped_while_its_reply_is_on_the_way_gives_the_key_back() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(300)));
     for user in 0..5 {
         let call = timed(&locks, user, LONG, async { panic!("the body ran") });
@@ -383,9 +381,7 @@ async fn field_13_a_black_hole_does_not_keep_the_value_and_the_key_is_freed() {
 
 #[tokio::test]
 async fn field_13_nothing_goes_on_once_the_key_must_have_expired() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let ttl = Duration::from_secs(1);
     let value = timed(&locks, 42, ttl, async {
         // Whoever connects is turned away, and counted.
@@ -470,9 +466,7 @@ fn calls_are_send(locks: Client) -> impl Future<Output = Result<u32, Error>> + S
 /// nothing, which is no loss.
 #[tokio::test]
 async fn a_release_whose_reply_was_lost_is_no_loss() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let lease = locks.lock("sync:99").acquire().await.unwrap();
     proxy.treat(Way::Replies, Treatment::Swallow);
     let released = tokio::spawn(lease.release());

@@ -11,7 +11,7 @@ use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::{SLACK, client, nap, pair, runtimes, timed};
+use crate::support::{SLACK, behind_a_proxy, client, nap, pair, runtimes, timed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -241,9 +241,7 @@ async fn field_08_a_port_closed_for_a_while_goes_unnoticed() {
 
 #[tokio::test]
 async fn field_08_a_black_hole_is_replaced_within_the_lease() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     // The connections that exist are lost for good; new ones work at once.
     unnoticed(&server, &locks, || {
         proxy.swallow_all();
@@ -439,9 +437,7 @@ async fn field_11_after_a_wait_the_lease_counts_from_the_attempt_that_won() {
 
 #[tokio::test]
 async fn a_late_reply_shortens_the_lease_by_as_much() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let delay = Duration::from_millis(600);
     proxy.treat(Way::Replies, Treatment::Delay(delay));
     let lease = locks
@@ -462,9 +458,7 @@ async fn a_late_reply_shortens_the_lease_by_as_much() {
 
 #[tokio::test]
 async fn a_lease_is_never_thought_to_run_longer_than_the_servers_key() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(300)));
     let lease = locks
         .lock("sync:42")

@@ -35,6 +35,13 @@ fn user(server: &Server, rights: &str) -> String {
     server.url_as("worker", "pw")
 }
 
+/// A user with the least rights but for one.
+fn user_without(server: &Server, missing: &str) -> String {
+    let least = least();
+    let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
+    user(server, &rights.join(" "))
+}
+
 async fn whole_cycle(locks: &Client, server: &Server) {
     let lease = locks
         .lock("sync:42")
@@ -92,8 +99,7 @@ async fn field_21_each_missing_right_is_named_when_connecting() {
         .filter(|word| word.starts_with('+') && !CHANNEL.contains(word))
         .collect();
     for missing in words {
-        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
-        let url = user(&server, &rights.join(" "));
+        let url = user_without(&server, missing);
         let Err(error) = Client::connect(&url).await else {
             panic!("nobody missed {missing}")
         };
@@ -120,12 +126,10 @@ async fn without_the_rights_to_a_channel_it_is_told_and_waits_end_all_the_same()
     log::listen();
     let server = Server::start();
     for missing in CHANNEL {
-        let least = least();
-        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
         let prefix = format!("lock:{}:", missing.len());
         let locks = Client::builder()
             .prefix(&prefix)
-            .connect(user(&server, &rights.join(" ")))
+            .connect(user_without(&server, missing))
             .await
             .unwrap();
         whole_cycle_of_a_waiter(&locks, &server, &prefix).await;
@@ -149,12 +153,10 @@ async fn that_callers_are_woken_again_is_told_when_they_were_not_and_are() {
         ("+subscribe", ["cannot be woken", "woken again"].as_slice()),
         ("&lock:*", ["cannot be woken", "woken again"].as_slice()),
     ] {
-        let least = least();
-        let rights: Vec<&str> = least.split(' ').filter(|word| *word != missing).collect();
         let prefix = format!("lock:told:{}:", &missing[1..3]);
         let locks = Client::builder()
             .prefix(&prefix)
-            .connect(user(&server, &rights.join(" ")))
+            .connect(user_without(&server, missing))
             .await
             .unwrap();
         whole_cycle_of_a_waiter(&locks, &server, &prefix).await;

@@ -54,7 +54,7 @@ fn a_client_has_a_connection_on_each_runtime_that_calls_and_one_for_renewals() {
 }
 
 #[test]
-fn of_thousands_of_calls_at_once_each_hears_its_own_answer() {
+fn of_thousands_of_calls_at_once_each_gets_its_own_reply() {
     const CALLS: usize = 5_000;
     let server = Server::start();
     for runtime in runtimes() {
@@ -224,34 +224,36 @@ async fn waits(locks: Client, key: &'static str) -> Instant {
     had
 }
 
-/// One hears for both: the news of the second runtime's caller may not be left to the first.
+/// One subscription serves both: a wake-up for the second runtime must not be left to the first.
 #[test]
-fn a_blocked_runtime_does_not_keep_the_news_from_the_callers_of_another() {
+fn a_blocked_runtime_does_not_keep_wake_ups_from_the_callers_of_another() {
     let server = Server::start();
     let [first, second] = runtimes();
     let locks = second.block_on(client(&server));
     let holder = second.block_on(client(&server));
     let held = |key| second.block_on(holder.lock(key).acquire()).unwrap();
     let (kept, given) = (held("a"), held("b"));
-    let in_line = |key: &str| server.waiters(&format!("lock:{key}")) == 1;
+    let queued = |key: &str| server.waiters(&format!("lock:{key}")) == 1;
     let free = Arc::new(AtomicBool::new(false));
     let blocked = {
         let (locks, free) = (locks.clone(), Arc::clone(&free));
         thread::spawn(move || {
             first.spawn(waits(locks, "a"));
-            first.block_on(wait::until("it hears", || free.load(Ordering::SeqCst)));
+            first.block_on(wait::until("it is subscribed", || {
+                free.load(Ordering::SeqCst)
+            }));
             // Its callers are not polled any more, nor what it drives.
             while free.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(5));
             }
         })
     };
-    wait::block_until("the first stands in line", || in_line("a"));
-    wait::block_until("it hears", || server.subscribers() == 1);
+    wait::block_until("the first is queued", || queued("a"));
+    wait::block_until("it is subscribed", || server.subscribers() == 1);
     free.store(true, Ordering::SeqCst);
     thread::sleep(Duration::from_millis(100));
     let call = second.spawn(waits(locks.clone(), "b"));
-    wait::block_until("the second stands in line", || in_line("b"));
+    wait::block_until("the second is queued", || queued("b"));
     thread::sleep(Duration::from_millis(200));
     let start = Instant::now();
     second.block_on(given.release()).unwrap();
@@ -264,7 +266,7 @@ fn a_blocked_runtime_does_not_keep_the_news_from_the_callers_of_another() {
 }
 
 #[test]
-fn a_runtime_that_hears_and_ends_takes_no_news_of_others_with_it() {
+fn a_runtime_that_is_subscribed_and_ends_takes_no_wake_ups_of_others_with_it() {
     let server = Server::start();
     let [ending, lasting] = runtimes();
     let locks = lasting.block_on(client(&server));
@@ -272,10 +274,10 @@ fn a_runtime_that_hears_and_ends_takes_no_news_of_others_with_it() {
     let lease = lasting.block_on(holder.lock("a").acquire()).unwrap();
     let waiters = || server.waiters("lock:a");
     let gone = ending.spawn(waits(locks.clone(), "a"));
-    ending.block_on(wait::until("it stands in line", || waiters() == 1));
+    ending.block_on(wait::until("it is queued", || waiters() == 1));
     drop(ending);
     let call = lasting.spawn(waits(locks.clone(), "a"));
-    wait::block_until("it is heard again", || {
+    wait::block_until("it is subscribed again", || {
         server.subscribers() == 1 && waiters() == 1
     });
     thread::sleep(Duration::from_millis(200));
@@ -401,7 +403,7 @@ fn a_call_that_was_dropped_as_its_runtime_is_blocked_leaves_nothing() {
     });
 }
 
-/// The connections go with their runtime, the one that hears among them, whatever is on its way.
+/// The connections end with their runtime, the subscribed one among them, whatever is in flight.
 #[test]
 fn a_caller_goes_on_while_runtimes_end_around_it() {
     let server = Server::start();

@@ -8,7 +8,7 @@ use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::pair;
+use crate::support::{behind_a_proxy, pair};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// For a machine with other work; far less than two attempts to reach the server.
@@ -67,9 +67,7 @@ async fn a_shutdown_ends_with_the_lease_of_a_body_that_it_stops() {
 /// A lease that was dropped before is no longer waited for than one that is held.
 #[tokio::test]
 async fn a_shutdown_ends_with_the_lease_of_a_release_that_is_not_answered() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let lease = locks.lock("sync:42").ttl(SECOND).acquire().await.unwrap();
     proxy.swallow_all();
     let left = lease.remaining();
@@ -80,9 +78,7 @@ async fn a_shutdown_ends_with_the_lease_of_a_release_that_is_not_answered() {
 /// The same where a release is awaited at the same time, on a connection that swallows everything.
 #[tokio::test]
 async fn a_shutdown_ends_with_the_lease_of_a_release_that_is_awaited() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let lease = locks.lock("sync:42").ttl(SECOND).acquire().await.unwrap();
     proxy.swallow_all();
     let left = lease.remaining();

@@ -1,5 +1,5 @@
 //! The same protocol in simulated time: many short histories over the store in memory, with faults
-//! at every point of a call, read by the same referee. Calls are of every kind: on one key, on both, on
+//! at every point of a call, read by the same checker. Calls are of every kind: on one key, on both, on
 //! slots, within others, on fallbacks, with marks and extensions.
 
 use std::cell::{Cell, RefCell};
@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lockattr::{Client, Error, Lease, Memory, distributed_lock};
+use tests::checker::marks::{CLOSED, DONE};
+use tests::checker::{FORGETS, FORGOT, Findings, Rules, SKIPPED, check};
 use tests::fallback;
 use tests::record::{Entry, Event};
-use tests::referee::marks::{CLOSED, DONE};
-use tests::referee::{FORGETS, FORGOT, Rules, SKIPPED, Verdict, judge};
 use tests::seed::Random;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -145,7 +145,7 @@ impl<'a> Call<'a> {
             _ => self.within(2, BOTH, &mut random),
         };
         let inner = async |call: Call<'_>| {
-            let result = fallback::heard(async {
+            let result = fallback::observed(async {
                 match &*call.key {
                     "a" => marking(&call).await,
                     "b" => closing(&call).await,
@@ -305,7 +305,7 @@ async fn caller(
         } else {
             TTL * 100
         };
-        let calling = fallback::heard(async {
+        let calling = fallback::observed(async {
             match kind {
                 0 => slot(&call).await,
                 1 => both(&call).await,
@@ -348,7 +348,7 @@ async fn breaker(memory: Memory, mut random: Random, history: Rc<History>) {
     memory.refuse(None);
 }
 
-fn history(seed: u64) -> Verdict {
+fn history(seed: u64) -> Findings {
     let mut random = Random::new(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -399,7 +399,7 @@ fn history(seed: u64) -> Verdict {
     }));
     // A body goes on for one ttl at most once the store has forgotten it, and a call is over when
     // its wait and its work are.
-    judge(
+    check(
         &entries,
         Rules {
             // What a lease may be extended to.
@@ -418,16 +418,16 @@ fn five_hundred_simulated_histories_break_no_rule() {
     let start = std::time::Instant::now();
     for _ in 0..500 {
         let seed = random.number();
-        let verdict = history(seed);
+        let findings = history(seed);
         assert!(
-            verdict.violations.is_empty(),
+            findings.violations.is_empty(),
             "seed {seed}: {:#?}",
-            verdict.violations
+            findings.violations
         );
-        bodies += verdict.bodies;
-        excused += verdict.excused;
-        within += verdict.within;
-        for (fallback, count) in verdict.fallbacks {
+        bodies += findings.bodies;
+        excused += findings.excused;
+        within += findings.within;
+        for (fallback, count) in findings.fallbacks {
             *fallbacks.entry(fallback).or_default() += count;
         }
     }

@@ -3,12 +3,14 @@
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease, distributed_lock};
+use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tokio::runtime::Runtime;
@@ -38,6 +40,14 @@ pub(crate) async fn pair() -> (Server, Client) {
     (server, client)
 }
 
+/// A server, a proxy before it, and a client that is connected through the proxy.
+pub(crate) async fn behind_a_proxy() -> (Server, Proxy, Client) {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let client = Client::connect(proxy.url()).await.unwrap();
+    (server, proxy, client)
+}
+
 /// How soon after a store works again nothing is left of calls that have ended: 500 ms, and room for
 /// a machine with other work.
 pub(crate) const CLEARED: Duration = Duration::from_millis(1500);
@@ -54,6 +64,43 @@ pub(crate) async fn nothing_left(server: &Server) {
         let left: Vec<_> = keys.iter().map(|key| (key, server.pttl(key))).collect();
         assert!(start.elapsed() < CLEARED, "left with their ms: {left:?}");
         nap(5).await;
+    }
+}
+
+/// Whether the work of a key is marked as done.
+pub(crate) fn is_done(server: &Server, lock: &str) -> bool {
+    let value = server.get(lock);
+    value.is_some_and(|value| value.starts_with("done@"))
+}
+
+/// Counts the bodies inside a critical section, and the most that were inside at a time.
+#[derive(Default)]
+pub(crate) struct Section {
+    inside: AtomicUsize,
+    most: AtomicUsize,
+    runs: AtomicUsize,
+}
+
+impl Section {
+    /// A body that is inside for so many milliseconds.
+    pub(crate) async fn run(&self, millis: u64) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        nap(millis).await;
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn inside(&self) -> usize {
+        self.inside.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
     }
 }
 
@@ -75,11 +122,15 @@ impl Listening {
         Self { held, waiter }
     }
 
-    pub(crate) async fn end(self, server: &Server) {
+    /// Waits until nothing but its own keys is left, and ends it.
+    pub(crate) async fn ends_with_nothing_left(self, server: &Server) {
+        let is_clear = || server.keys() == ["lock:listening", "lock:wait:{lock:listening}"];
+        wait::within("nothing is left", CLEARED, is_clear).await;
         self.waiter.abort();
         let is_gone = || server.waiters("lock:listening") == 0;
         wait::until("it has left", is_gone).await;
         self.held.release().await.unwrap();
+        nothing_left(server).await;
     }
 }
 
@@ -167,31 +218,34 @@ impl<'a> Callers<'a> {
         }));
     }
 
-    /// One more caller, the first of its client, which stands in line on the server when this
-    /// returns, and would hear if it were given the key.
+    /// One more caller, the first of its client. When this returns it is in the wait queue on the
+    /// server and subscribed to its wake-ups.
     pub(crate) async fn arrive(&mut self, locks: &Client) {
-        self.arrive_deaf(locks).await;
-        let heard = |entry: &String| {
+        self.enqueue(locks).await;
+        let is_subscribed = |entry: &String| {
             let channel = entry.rsplit(' ').next().unwrap_or_default();
             let count: (String, u64) = self.server.words(&["PUBSUB", "NUMSUB", channel]).unwrap();
             count.1 > 0
         };
         wait::until("they all listen", || {
-            let line = format!("ZRANGE lock:wait:{{lock:{}}} 0 -1", self.key);
-            self.server.ask::<Vec<String>>(&line).iter().all(heard)
+            let range = format!("ZRANGE lock:wait:{{lock:{}}} 0 -1", self.key);
+            self.server
+                .ask::<Vec<String>>(&range)
+                .iter()
+                .all(is_subscribed)
         })
         .await;
     }
 
-    /// The same for one that may not hear.
-    pub(crate) async fn arrive_deaf(&mut self, locks: &Client) {
-        let before = self.in_line();
+    /// The same without waiting for its subscription.
+    pub(crate) async fn enqueue(&mut self, locks: &Client) {
+        let before = self.queued();
         self.call(locks, Duration::from_secs(60));
-        wait::until("it stands in line", || self.in_line() > before).await;
+        wait::until("it is queued", || self.queued() > before).await;
     }
 
-    /// How many stand in line on the server.
-    pub(crate) fn in_line(&self) -> u64 {
+    /// The length of the wait queue on the server.
+    pub(crate) fn queued(&self) -> u64 {
         self.server.waiters(&format!("lock:{}", self.key))
     }
 
@@ -233,8 +287,8 @@ pub(crate) fn by_hand<F: Future>(future: F) -> F::Output {
 /// A call on its way.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Result<Lease, Error>> + Send>>;
 
-/// A caller that stands in its client's line when this returns.
-pub(crate) async fn stands(locks: &Client, wait: Duration) -> Call {
+/// A call that is in its client's wait queue when this returns.
+pub(crate) async fn queued_call(locks: &Client, wait: Duration) -> Call {
     let mut call: Call = Box::pin(locks.lock("sync:42").wait(wait).acquire());
     assert!(polled(call.as_mut(), 1).await.is_none());
     call

@@ -1,24 +1,34 @@
 //! Futures that are kept and not polled, as the losing branch of a loop around `select!` keeps them:
 //! what they have begun costs nobody else his lease or his turn.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
+use tests::proxy::{Proxy, Treatment, Way};
 use tokio::sync::oneshot;
 
-use crate::support::{LOOK, SLACK, client, nap, pair, polled};
+use crate::support::{LOOK, SLACK, behind_a_proxy, client, nap, pair, polled};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
 
+/// Polls once. The reply is delayed, or another thread could receive it within that poll.
+async fn polled_without_a_reply<F: Future>(proxy: &Proxy, future: Pin<&mut F>) {
+    proxy.treat(Way::Replies, Treatment::Delay(SECOND / 10));
+    assert!(polled(future, 1).await.is_none());
+    nap(50).await;
+    proxy.heal();
+}
+
 /// The watchdog goes on, as beside every other body that does not come to be polled.
 #[tokio::test]
 async fn a_lease_whose_extend_is_not_polled_is_renewed() {
-    let (server, locks) = pair().await;
+    let (server, proxy, locks) = behind_a_proxy().await;
     for ttl in [SECOND, 10 * SECOND] {
         let lease = locks.lock("sync:42").ttl(SECOND).acquire().await.unwrap();
         let mut extend = Box::pin(lease.extend(ttl));
-        assert!(polled(extend.as_mut(), 1).await.is_none());
+        polled_without_a_reply(&proxy, extend.as_mut()).await;
         nap(2_500).await;
         let left = lease.remaining();
         assert!(left > Duration::ZERO, "{:?}", lease.lost().await);
@@ -47,11 +57,11 @@ async fn a_lease_that_is_extended_on_a_blocked_runtime_is_renewed() {
 /// Every wait is bounded, that for a token of a shared lease too.
 #[tokio::test]
 async fn a_token_is_drawn_beside_a_draw_that_is_not_polled() {
-    let (_server, locks) = pair().await;
+    let (_server, proxy, locks) = behind_a_proxy().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let other = lease.share();
     let mut drawing = Box::pin(lease.token());
-    assert!(polled(drawing.as_mut(), 1).await.is_none());
+    polled_without_a_reply(&proxy, drawing.as_mut()).await;
     let drawn = tokio::time::timeout(8 * SECOND, other.token()).await;
     let drawn = drawn
         .expect("an answer within the bounds of the store")
@@ -69,19 +79,26 @@ async fn inner<F: Future<Output: Send>>(locks: &Client, inside: F) -> Result<F::
     Ok(inside.await)
 }
 
+/// Two side by side under one call. When this returns the first has run, and the second, which waits,
+/// has not been polled since.
+async fn waits_unpolled(locks: &Client) -> impl Future<Output = Result<(), Error>> + use<'_> {
+    let (end, ended) = oneshot::channel::<()>();
+    let mut first = Box::pin(inner(locks, ended));
+    let mut second = Box::pin(inner(locks, nap(0)));
+    assert!(polled(first.as_mut(), 1).await.is_none());
+    assert!(polled(second.as_mut(), 1).await.is_none());
+    end.send(()).unwrap();
+    first.await.unwrap().unwrap();
+    second
+}
+
 /// Three side by side under one call: the first runs, the second waits and is polled no more, and
 /// nobody is inside when the first has ended.
 #[tokio::test]
 async fn a_joined_call_waits_for_no_other_that_waits_and_is_not_polled() {
     let (_server, locks) = pair().await;
     let side_by_side = async {
-        let (end, ended) = oneshot::channel::<()>();
-        let mut first = Box::pin(inner(&locks, ended));
-        let mut second = Box::pin(inner(&locks, nap(0)));
-        assert!(polled(first.as_mut(), 1).await.is_none());
-        assert!(polled(second.as_mut(), 1).await.is_none());
-        end.send(()).unwrap();
-        first.await.unwrap().unwrap();
+        let _second = waits_unpolled(&locks).await;
         let start = Instant::now();
         let third = inner(&locks, nap(0)).await;
         (third, start.elapsed())
@@ -102,13 +119,7 @@ async fn a_joined_call_that_does_not_wait_is_not_busy_beside_one_that_is_not_pol
     }
     let (_server, locks) = pair().await;
     let side_by_side = async {
-        let (end, ended) = oneshot::channel::<()>();
-        let mut first = Box::pin(inner(&locks, ended));
-        let mut second = Box::pin(inner(&locks, nap(0)));
-        assert!(polled(first.as_mut(), 1).await.is_none());
-        assert!(polled(second.as_mut(), 1).await.is_none());
-        end.send(()).unwrap();
-        first.await.unwrap().unwrap();
+        let _second = waits_unpolled(&locks).await;
         tokio::time::sleep(TTL + SLACK).await;
         at_once(&locks).await
     };

@@ -1,4 +1,4 @@
-//! Waiting between clients: who is next, what it costs, and what waiters leave behind.
+//! Waiting between clients: the order of grants, their cost, and what waiters leave behind.
 //!
 //! Each client stands for a process, as far as the store can see; where a process has to die, it is
 //! a real one.
@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error};
+use tests::checker::turns::turns;
+use tests::checker::{Rules, check};
 use tests::monitor::Seen;
 use tests::proxy::Proxy;
 use tests::record::Record;
-use tests::referee::turns::turns;
-use tests::referee::{Rules, judge};
 use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
@@ -40,9 +40,9 @@ async fn a_release_hands_the_key_to_the_first_who_came_and_wakes_nobody_else() {
     wait::until("all is given back", || server.size() == 0).await;
     let seen = monitor.seen();
     // One each for those who had to be told; the last release finds nobody.
-    assert_eq!(seen.iter().filter(|seen| seen.is_wake()).count(), 6);
+    assert_eq!(seen.iter().filter(|seen| seen.is_grant()).count(), 6);
     // Whoever is first then knows it, and asks for nothing because of that.
-    assert_eq!(seen.iter().filter(|seen| seen.says_first()).count(), 5);
+    assert_eq!(seen.iter().filter(|seen| seen.names_front()).count(), 5);
     // Nobody asked for anything but to give it back, unless it looked for itself meanwhile.
     let steps = seen.iter().filter(|seen| seen.is_step()).count();
     assert!((7..=9).contains(&steps), "{steps}");
@@ -130,7 +130,7 @@ async fn waiters_that_were_killed_are_passed_over_in_the_same_release() {
     for count in 1..=3 {
         let words = ["42", "30000", "60000", "60000"];
         dead.push(Worker::start("hold", &server.url(), &record, &words));
-        wait::until("it stands in line", || callers.in_line() == count).await;
+        wait::until("it is queued", || callers.queued() == count).await;
     }
     // They listen as well.
     callers.arrive(&client(&server).await).await;
@@ -173,7 +173,7 @@ async fn a_waiter_that_is_dropped_leaves_nothing_and_does_not_stall_the_next() {
     let mut callers = Callers::new(&server, "sync:42");
     callers.arrive(&client(&server).await).await;
     callers.calls[0].abort();
-    wait::within("it leaves the line", SECOND / 2 + SLACK, || {
+    wait::within("it leaves the queue", SECOND / 2 + SLACK, || {
         server.keys() == ["lock:sync:42"]
     })
     .await;
@@ -207,11 +207,11 @@ async fn a_waiter_whose_time_is_over_leaves_nothing_and_does_not_stall_the_next(
     // In front of one who has more time.
     let brief = client(&server).await;
     callers.call(&brief, SECOND / 2);
-    wait::until("it stands in line", || callers.in_line() == 1).await;
+    wait::until("it is queued", || callers.queued() == 1).await;
     callers.arrive(&client(&server).await).await;
     let told = callers.calls.remove(0).await.unwrap();
     assert!(matches!(told, Err(Error::Busy { .. })), "{told:?}");
-    assert_eq!(callers.in_line(), 1);
+    assert_eq!(callers.queued(), 1);
     lease.release().await.unwrap();
     callers.within(SECOND, 1).await;
     wait::within("nothing is left", SECOND, || server.size() == 0).await;
@@ -274,11 +274,8 @@ async fn a_client_listens_on_one_connection_for_all_its_keys_and_on_none_before_
             tokio::spawn(async move { request.acquire().await.unwrap().release().await.unwrap() })
         })
         .collect();
-    let in_line = |user: usize| server.waiters(&format!("lock:sync:{user}"));
-    wait::until("all stand in line", || {
-        (0..5).all(|user| in_line(user) == 1)
-    })
-    .await;
+    let queued = |user: usize| server.waiters(&format!("lock:sync:{user}"));
+    wait::until("all are queued", || (0..5).all(|user| queued(user) == 1)).await;
     assert_eq!(server.subscribers(), 1);
     assert_eq!(server.clients(), connections + 1);
     for lease in held {
@@ -298,15 +295,15 @@ async fn shutting_down_ends_all_waits_at_once_and_leaves_nothing() {
         locks.lock("sync:42").acquire().await.unwrap(),
         locks.lock("sync:43").acquire().await.unwrap(),
     ];
-    // Some are at the head of their line, some behind it.
+    // Some are the front waiters of their client, some wait behind them.
     let calls: Vec<_> = (0..10)
         .map(|call| {
             let request = other.lock(format!("sync:{}", 42 + call % 2)).wait(PATIENT);
             tokio::spawn(async move { request.acquire().await.map(drop) })
         })
         .collect();
-    let in_line = |user: u32| server.waiters(&format!("lock:sync:{user}"));
-    wait::until("they stand in line", || in_line(42) + in_line(43) == 2).await;
+    let queued = |user: u32| server.waiters(&format!("lock:sync:{user}"));
+    wait::until("they are queued", || queued(42) + queued(43) == 2).await;
     let start = Instant::now();
     other.shutdown().await;
     for call in calls {
@@ -342,7 +339,7 @@ fn fifty_tasks_in_two_processes_that_come_back_at_once_have_equal_turns() {
         ttl: 30 * SECOND,
         longest_call: 20 * SECOND,
     };
-    judge(&entries, rules).assert_clean();
+    check(&entries, rules).assert_clean();
     let found = turns(&entries);
     let (fewest, most) = found.range();
     println!(
@@ -391,7 +388,7 @@ async fn a_newcomer_does_not_pass_those_who_wait_for_a_lease_to_end() {
     }
 }
 
-/// A holder that is told of at once cannot be missed, also by one that came late to the line.
+/// A release cannot be missed by a caller that joins the queue at the same moment.
 #[tokio::test]
 async fn a_caller_that_comes_while_the_key_is_given_back_is_not_forgotten() {
     let (server, locks) = pair().await;

@@ -1,18 +1,17 @@
-//! Wake-ups that get lost, and waiters and holders that do not do what they should: what it costs the
-//! others.
+//! Lost wake-ups, and waiters and holders that are frozen or killed: what they cost the other waiters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error};
+use tests::checker::turns::turns;
+use tests::checker::{Rules, check, idle};
 use tests::proxy::Proxy;
 use tests::record::{self, Event, Record};
-use tests::referee::turns::turns;
-use tests::referee::{Rules, idle, judge};
 use tests::seed::Random;
 use tests::server::Server;
-use tests::turn::{Scribe, Terms};
+use tests::turn::{Scribe, TurnOptions};
 use tests::worker::Worker;
 use tests::{log, wait};
 
@@ -21,7 +20,7 @@ use crate::support::{Callers, LOOK, SLACK, client, nap, pair};
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// How much later than the first of a line each of the others looks for itself.
+/// The delay between the polls of successive waiters, from the front of the queue on.
 const LATER: Duration = Duration::from_millis(200);
 
 #[tokio::test]
@@ -56,7 +55,7 @@ async fn a_subscription_that_is_killed_long_before_a_release_is_made_again() {
     }
     let _: usize = server.ask("CLIENT KILL TYPE pubsub");
     wait::within("they are back", LOOK + SLACK, || {
-        server.subscribers() == 3 && callers.in_line() == 3
+        server.subscribers() == 3 && callers.queued() == 3
     })
     .await;
     nap(200).await;
@@ -66,25 +65,25 @@ async fn a_subscription_that_is_killed_long_before_a_release_is_made_again() {
 }
 
 /// Callers of clients of their own that come back at once, and the record of their turns.
-struct Crowd {
+struct Contenders {
     record: Record,
     scribe: Arc<Scribe>,
     stop: Arc<AtomicBool>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-impl Crowd {
-    async fn of(size: usize, server: &Server, terms: &Terms) -> Self {
+impl Contenders {
+    async fn of(size: usize, server: &Server, options: &TurnOptions) -> Self {
         let record = Record::new();
         let scribe = Arc::new(Scribe::new(record.pen()));
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = Vec::new();
         for number in 0..size {
             let locks = client(server).await;
-            let (scribe, stop, terms) = (Arc::clone(&scribe), Arc::clone(&stop), terms.clone());
+            let (scribe, stop, options) = (Arc::clone(&scribe), Arc::clone(&stop), options.clone());
             tasks.push(tokio::spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
-                    match scribe.turn(&locks, &terms, &number.to_string()).await {
+                    match scribe.turn(&locks, &options, &number.to_string()).await {
                         Ok(()) => {}
                         Err(Error::Unavailable { .. } | Error::Lost { .. }) => nap(20).await,
                         Err(other) => panic!("{other:?}"),
@@ -100,8 +99,8 @@ impl Crowd {
         }
     }
 
-    /// Lets everybody have a last turn, and judges the whole.
-    async fn judged(self, ttl: Duration, gap: Duration) {
+    /// Ends the run after a last turn of each, and checks its history.
+    async fn checked(self, ttl: Duration, gap: Duration) {
         self.stop.store(true, Ordering::SeqCst);
         let size = self.tasks.len();
         for task in self.tasks {
@@ -112,33 +111,33 @@ impl Crowd {
             ttl,
             longest_call: 20 * SECOND,
         };
-        let verdict = judge(&entries, rules);
+        let findings = check(&entries, rules);
         let rules = idle::Rules {
             permits: 1,
             ttl,
             gap,
         };
-        let used = idle::judge(&entries, rules);
+        let used = idle::check(&entries, rules);
         let turns = turns(&entries);
         println!(
             "{:?}, {:?} turns each, the key was free for {:?} at most, longest wait {:?}",
-            verdict.outcomes,
+            findings.outcomes,
             turns.range(),
             used.longest,
             turns.longest
         );
-        verdict.assert_clean();
+        findings.assert_clean();
         used.assert_clean();
         // Nobody starved.
         assert_eq!(turns.of.len(), size);
     }
 }
 
-fn short_turns(ttl: Duration) -> Terms {
-    Terms {
+fn short_turns(ttl: Duration) -> TurnOptions {
+    TurnOptions {
         ttl,
         length: Duration::from_millis(3),
-        ..Terms::of("42")
+        ..TurnOptions::of("42")
     }
 }
 
@@ -164,11 +163,11 @@ impl Often {
 async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
-    let terms = Terms {
+    let options = TurnOptions {
         fenced: true,
         ..short_turns(ttl)
     };
-    let crowd = Crowd::of(20, &server, &terms).await;
+    let contenders = Contenders::of(20, &server, &options).await;
     let often = Often {
         length: 3 * SECOND,
         pauses: (5, 200),
@@ -177,7 +176,7 @@ async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
         let _: usize = server.ask("CLIENT KILL TYPE pubsub");
     };
     often.disturb("killed subscriptions", kill).await;
-    crowd.judged(ttl, LOOK + SLACK).await;
+    contenders.checked(ttl, LOOK + SLACK).await;
     wait::until("nothing is left but tokens", || {
         server
             .keys()
@@ -191,7 +190,7 @@ async fn twenty_clients_whose_subscriptions_are_killed_all_the_time_go_on() {
 async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
-    let crowd = Crowd::of(20, &server, &short_turns(ttl)).await;
+    let contenders = Contenders::of(20, &server, &short_turns(ttl)).await;
     let often = Often {
         length: 2 * SECOND,
         pauses: (50, 400),
@@ -203,32 +202,32 @@ async fn twenty_clients_whose_connections_are_all_killed_now_and_then_go_on() {
         }
     };
     often.disturb("killed connections", kill).await;
-    crowd.judged(ttl, LOOK + SLACK).await;
+    contenders.checked(ttl, LOOK + SLACK).await;
     wait::within("nothing is left", ttl + SLACK, || server.size() == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_clients_whose_line_is_deleted_all_the_time_go_on() {
+async fn twenty_clients_whose_wait_queue_is_deleted_all_the_time_go_on() {
     let server = Server::start();
     let ttl = 5 * SECOND;
-    let crowd = Crowd::of(20, &server, &short_turns(ttl)).await;
+    let contenders = Contenders::of(20, &server, &short_turns(ttl)).await;
     let often = Often {
         length: 2 * SECOND,
         pauses: (5, 400),
     };
     let delete = |_: &mut Random| {
-        crowd.scribe.fault("-", "the line is deleted");
+        contenders.scribe.fault("-", "the wait queue is deleted");
         let _: usize = server.ask("DEL lock:wait:{lock:turns:42}");
     };
-    often.disturb("a deleted line", delete).await;
+    often.disturb("a deleted wait queue", delete).await;
     // At the end nobody comes back, and each has to look for itself.
-    crowd.judged(ttl, LOOK + 20 * LATER + SLACK).await;
+    contenders.checked(ttl, LOOK + 20 * LATER + SLACK).await;
     wait::within("nothing is left", SLACK, || server.size() == 0).await;
 }
 
-/// The line's own expiry, or somebody's hand.
+/// Its key expires, or somebody deletes it.
 #[tokio::test]
-async fn a_line_that_was_forgotten_costs_at_most_one_look_a_caller() {
+async fn a_wait_queue_that_was_forgotten_costs_at_most_one_look_a_caller() {
     for forget in ["DEL", "PEXPIRE"] {
         let (server, locks) = pair().await;
         let lease = locks.lock("sync:42").acquire().await.unwrap();
@@ -236,15 +235,15 @@ async fn a_line_that_was_forgotten_costs_at_most_one_look_a_caller() {
         for _ in 0..4 {
             callers.arrive(&client(&server).await).await;
         }
-        let line = "lock:wait:{lock:sync:42}";
-        assert!(server.pttl(line) > 0, "it always expires");
+        let queue = "lock:wait:{lock:sync:42}";
+        assert!(server.pttl(queue) > 0, "it always expires");
         // One that looks just then prolongs it again.
         wait::until("it is gone", || {
             let _: usize = match forget {
-                "DEL" => server.ask(&format!("DEL {line}")),
-                _ => server.ask(&format!("PEXPIRE {line} 1")),
+                "DEL" => server.ask(&format!("DEL {queue}")),
+                _ => server.ask(&format!("PEXPIRE {queue} 1")),
             };
-            callers.in_line() == 0
+            callers.queued() == 0
         })
         .await;
         let released = Instant::now();
@@ -274,13 +273,13 @@ async fn waiters_get_on_after_a_restart() {
             let locks = client(&server).await;
             let scribe = Arc::clone(&scribe);
             tasks.push(tokio::spawn(async move {
-                let terms = Terms {
+                let options = TurnOptions {
                     length: Duration::from_millis(10),
-                    ..Terms::of("42")
+                    ..TurnOptions::of("42")
                 };
                 // Who asks while the server is away is told so, and asks again.
                 loop {
-                    match scribe.turn(&locks, &terms, &number.to_string()).await {
+                    match scribe.turn(&locks, &options, &number.to_string()).await {
                         Ok(()) => return,
                         Err(Error::Unavailable { .. }) => nap(20).await,
                         Err(other) => panic!("{other:?}"),
@@ -288,15 +287,15 @@ async fn waiters_get_on_after_a_restart() {
                 }
             }));
         }
-        let in_line = || server.waiters("lock:turns:42");
-        wait::until("they stand in line", || in_line() == 4).await;
+        let queued = || server.waiters("lock:turns:42");
+        wait::until("they are queued", || queued() == 4).await;
         server.kill();
         nap(300).await;
         server.restart();
         let start = Instant::now();
         if keeps {
-            wait::within("they stand in line again", LOOK + SLACK, || {
-                server.subscribers() == 4 && in_line() == 4
+            wait::within("they are queued again", LOOK + SLACK, || {
+                server.subscribers() == 4 && queued() == 4
             })
             .await;
             lease.release().await.unwrap();
@@ -310,26 +309,26 @@ async fn waiters_get_on_after_a_restart() {
             ttl: 30 * SECOND,
             longest_call: 20 * SECOND,
         };
-        judge(&record.entries(), rules).assert_clean();
+        check(&record.entries(), rules).assert_clean();
         wait::until("nothing is left", || server.size() == 0).await;
     }
 }
 
 /// A black hole that swallows what a subscriber is told and asks, while other connections work.
 #[tokio::test]
-async fn a_deaf_subscriber_costs_at_most_one_look() {
+async fn a_subscriber_behind_a_black_hole_costs_at_most_one_look() {
     let (server, locks) = pair().await;
-    for deaf_from_the_start in [false, true] {
+    for from_the_start in [false, true] {
         let proxy = Proxy::before(server.address());
         let behind = Client::connect(proxy.url()).await.unwrap();
         let lease = locks.lock("sync:42").acquire().await.unwrap();
         let mut callers = Callers::new(&server, "sync:42");
-        if deaf_from_the_start {
-            proxy.deafen();
+        if from_the_start {
+            proxy.swallow_subscriptions();
         }
-        callers.arrive_deaf(&behind).await;
-        callers.arrive_deaf(&client(&server).await).await;
-        proxy.deafen();
+        callers.enqueue(&behind).await;
+        callers.enqueue(&client(&server).await).await;
+        proxy.swallow_subscriptions();
         lease.release().await.unwrap();
         callers.within(LOOK + SLACK, 2).await;
         proxy.heal();
@@ -348,13 +347,13 @@ async fn a_frozen_waiter_costs_at_most_its_ttl_and_runs_on_no_lease_that_is_over
         let lease = locks.lock("sync:42").acquire().await.unwrap();
         let words = ["42", "1000", "200", "60000"];
         let mut frozen = Worker::start("hold", &server.url(), &record, &words);
-        wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+        wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
         let next = client(&server).await;
         let next = tokio::spawn(async move {
             let lease = next.lock("sync:42").wait(PATIENT).acquire().await;
             (lease.unwrap(), record::now())
         });
-        wait::until("both stand in line", || server.waiters("lock:sync:42") == 2).await;
+        wait::until("both are queued", || server.waiters("lock:sync:42") == 2).await;
         frozen.freeze();
         let start = Instant::now();
         lease.release().await.unwrap();
@@ -379,7 +378,7 @@ async fn a_frozen_waiter_costs_at_most_its_ttl_and_runs_on_no_lease_that_is_over
             ttl,
             longest_call: 20 * SECOND,
         };
-        judge(&record.entries(), rules).assert_clean();
+        check(&record.entries(), rules).assert_clean();
         assert_eq!(server.size(), 0);
     }
 }
@@ -393,7 +392,7 @@ async fn a_waiter_that_is_frozen_for_less_than_its_ttl_runs_in_what_is_left() {
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let words = ["42", "4000", "200", "60000"];
     let mut frozen = Worker::start("hold", &server.url(), &record, &words);
-    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
     frozen.freeze();
     lease.release().await.unwrap();
     nap(700).await;
@@ -407,7 +406,7 @@ async fn a_waiter_that_is_frozen_for_less_than_its_ttl_runs_in_what_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_line_of_a_killed_holder_gets_on_after_its_ttl_in_order() {
+async fn the_waiters_of_a_killed_holder_get_on_after_its_ttl_in_order() {
     let server = Server::start();
     let record = Record::new();
     let ttl = 2 * SECOND;
@@ -433,9 +432,9 @@ async fn the_line_of_a_killed_holder_gets_on_after_its_ttl_in_order() {
     println!("{steps} commands");
 }
 
-/// What a waiter knew of the line and its holder when it came is long out of date.
+/// What a waiter learned of the queue and the holder when it arrived is long out of date.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_who_came_to_a_long_line_looks_as_often_as_the_others_once_that_has_moved() {
+async fn one_who_joined_a_long_queue_looks_as_often_as_the_others_once_that_has_moved() {
     let server = Server::start();
     let record = Record::new();
     let locks = client(&server).await;
@@ -447,13 +446,13 @@ async fn one_who_came_to_a_long_line_looks_as_often_as_the_others_once_that_has_
     }
     let words = ["42", "1000", "60000", "60000"];
     let mut holder = Worker::start("hold", &server.url(), &record, &words);
-    wait::until("it stands in line", || callers.in_line() == 13).await;
+    wait::until("it is queued", || callers.queued() == 13).await;
     callers.arrive(&client(&server).await).await;
     lease.release().await.unwrap();
     callers.within(SECOND, 12).await;
     holder.says("entered");
     holder.kill();
-    // Alone in the line, behind a lease of a second.
+    // Alone in the queue, behind a lease of a second.
     callers.within(ttl + LOOK + SLACK, 13).await;
     wait::until("nothing is left", || server.size() == 0).await;
 }
@@ -462,12 +461,12 @@ async fn one_who_came_to_a_long_line_looks_as_often_as_the_others_once_that_has_
 async fn a_user_without_channels_waits_by_looking_and_is_warned_once() {
     log::listen();
     let server = Server::start();
-    let _: () = server.ask("ACL SETUSER deaf on >pw resetchannels ~* +@all");
-    let deaf = server.url_as("deaf", "pw");
+    let _: () = server.ask("ACL SETUSER unsubscribed on >pw resetchannels ~* +@all");
+    let url = server.url_as("unsubscribed", "pw");
     // A prefix of their own, so that what is told of their channels is told apart.
-    let client = || Client::builder().prefix("deaf:");
-    let locks = client().connect(&deaf).await.unwrap();
-    let other = client().connect(&deaf).await.unwrap();
+    let client = || Client::builder().prefix("unsubscribed:");
+    let locks = client().connect(&url).await.unwrap();
+    let other = client().connect(&url).await.unwrap();
     let third = client().connect(server.url()).await.unwrap();
     for round in 0..3 {
         let lease = locks.lock("sync:42").acquire().await.unwrap();
@@ -486,7 +485,7 @@ async fn a_user_without_channels_waits_by_looking_and_is_warned_once() {
         wait::until("nothing is left", || server.size() == 0).await;
     }
     // Once each.
-    let told = log::about("deaf:wake:");
+    let told = log::about("unsubscribed:wake:");
     assert_eq!(told.len(), 2, "{told:?}");
     let warns = |told: &log::Told| told.level == tracing::Level::WARN;
     assert!(told.iter().all(warns), "{told:?}");

@@ -292,7 +292,7 @@ async fn every_script_is_given_its_keys_as_keys() {
             count > 0 && keys.iter().all(|key| key.starts_with("lock:")),
             "{words:?}"
         );
-        // The channel on which a client hears is no key.
+        // The channel of a client is no key.
         let key = |value: &&String| value.contains("lock:") && !value.contains(" lock:wake:");
         assert_eq!(values.iter().find(key), None, "{words:?}");
     }
@@ -308,7 +308,7 @@ fn signed(owner: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_waiter_stands_in_a_sorted_set_and_is_told_by_messages_that_prove_themselves() {
+async fn a_waiter_is_an_entry_of_a_sorted_set_and_is_woken_by_messages_with_a_proof() {
     let (server, locks) = pair().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let mut monitor = server.monitor();
@@ -318,14 +318,14 @@ async fn a_waiter_stands_in_a_sorted_set_and_is_told_by_messages_that_prove_them
         let request = other.lock("sync:42").ttl(Duration::from_millis(ttl));
         let request = request.wait(Duration::from_secs(60));
         calls.push(tokio::spawn(async move { request.acquire().await }));
-        wait::until("it stands in line", || {
+        wait::until("it is queued", || {
             server.waiters("lock:sync:42") == calls.len() as u64
         })
         .await;
     }
-    let line = "lock:wait:{lock:sync:42}";
-    assert!(server.pttl(line) > 60_000);
-    let entries: Vec<String> = server.ask(&format!("ZRANGE {line} 0 -1"));
+    let queue = "lock:wait:{lock:sync:42}";
+    assert!(server.pttl(queue) > 60_000);
+    let entries: Vec<String> = server.ask(&format!("ZRANGE {queue} 0 -1"));
     let entries: Vec<Vec<&str>> = entries.iter().map(|one| one.split(' ').collect()).collect();
     let waiters: Vec<&str> = entries.iter().map(|entry| entry[0]).collect();
     for (entry, ttl) in entries.iter().zip(["2000", "3000"]) {
@@ -338,8 +338,8 @@ async fn a_waiter_stands_in_a_sorted_set_and_is_told_by_messages_that_prove_them
     let mut published = Vec::new();
     wait::until("both are told", || {
         let seen = monitor.seen().into_iter();
-        let news = seen.filter(|seen| seen.by_script && seen.words[0] == "PUBLISH");
-        published.extend(news.map(|seen| seen.words[2].clone()));
+        let wakeups = seen.filter(|seen| seen.by_script && seen.words[0] == "PUBLISH");
+        published.extend(wakeups.map(|seen| seen.words[2].clone()));
         published.len() == 2
     })
     .await;
@@ -354,7 +354,7 @@ async fn a_waiter_stands_in_a_sorted_set_and_is_told_by_messages_that_prove_them
         );
         assert_eq!(format!("{what} {}", words.next().unwrap()), rest);
     };
-    let grant = format!("grant 0 12 lock:sync:42{line}");
+    let grant = format!("grant 0 12 lock:sync:42{queue}");
     told(waiters[0], &grant, &published[0]);
     told(waiters[1], "first 2000", &published[1]);
     for call in calls {

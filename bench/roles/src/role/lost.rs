@@ -1,4 +1,4 @@
-//! Bodies that do not end, and the moments at which they hear that their keys are gone.
+//! Bodies that do not end, and the moments at which they are told that their keys are gone.
 //!
 //! Words: the number of keys, the ttl in milliseconds.
 
@@ -21,16 +21,16 @@ pub(super) async fn play<L: Calls>(url: &str, words: &Words) {
         let locks = locks.clone();
         tasks.spawn(async move {
             let key_name = format!("lost-{key}");
-            let heard = tokio::time::timeout(PATIENCE + ttl, locks.lost(&key_name)).await;
-            (key, heard.ok().map(|()| now()))
+            let told = tokio::time::timeout(PATIENCE + ttl, locks.lost(&key_name)).await;
+            (key, told.ok().map(|()| now()))
         });
         // So that not all renew at the same moment.
         tokio::time::sleep(ttl / 3 / keys as u32).await;
     }
     ready();
-    while let Some(heard) = tasks.join_next().await {
-        let (key, heard) = heard.expect("no panic");
-        if let Some(at) = heard {
+    while let Some(told) = tasks.join_next().await {
+        let (key, told) = told.expect("no panic");
+        if let Some(at) = told {
             tell(&key.to_string(), at.as_secs_f64());
         }
     }

@@ -1,8 +1,8 @@
 //! What is granted, to whom, and until when.
 
 use super::promise::{
-    CHECKED, GRANTS, MISMATCH, NEVER_CREATES, ONE_EACH, RECOGNISES, RELIED_ON, RENEWAL_GONE,
-    RENEWAL_TAKEN, RENEWS, SLOT,
+    CHECKED, GRANTS, MISMATCH, NEVER_CREATES, NEVER_SHORTENS, ONE_EACH, RECOGNISES, RELIED_ON,
+    RENEWAL_GONE, RENEWAL_TAKEN, RENEWS, SHORTENS, SLOT,
 };
 use super::subject::{Subject, all};
 use crate::store::{Acquired, Attempt, Release, Renewal, Store};
@@ -156,4 +156,35 @@ pub async fn expires(store: &dyn Store) {
         subject.busy(&MISMATCH, &holder, &next, next_grant).await;
         subject.give_back(&next, next_grant.slot).await;
     }
+}
+
+/// A renewal shortens what is left of a lease where it is asked to, and only there.
+pub async fn shortens(store: &dyn Store) {
+    let subject = Subject::new(store);
+    let holder = subject.newcomer();
+    let grant = subject.granted(&holder).await;
+    let shorter = holder.clone().ttl(subject.short_ttl());
+    let renewed = subject.renew(&[shorter.held(grant.slot)]).await;
+    NEVER_SHORTENS.holds(
+        matches!(renewed[..], [Renewal::Until(_)]),
+        format!("a renewal for less than is left was answered as {renewed:?}"),
+    );
+    subject.sleep_until(subject.now() + shorter.ttl).await;
+    let next = subject.rival(&holder);
+    subject.busy(&NEVER_SHORTENS, &next, &holder, grant).await;
+
+    let asked = subject.now();
+    let renewed = subject
+        .renew(&[shorter.held(grant.slot).shortening()])
+        .await;
+    let until = match renewed[..] {
+        [Renewal::Until(until)] => subject.relied_on(&shorter, grant.slot, until).until,
+        ref other => SHORTENS.broken(format!("a lease that is held was answered as {other:?}")),
+    };
+    SHORTENS.holds(
+        asked < until,
+        format!("a ttl of {:?} was over when it began", shorter.ttl),
+    );
+    let grant = subject.granted_after(&SHORTENS, &next, until).await;
+    subject.give_back(&next, grant.slot).await;
 }

@@ -24,6 +24,10 @@ pub async fn several_locks(store: &dyn Store) {
     // One of them is held.
     let holder = subject.caller(slice::from_ref(b));
     let grant = subject.granted(&holder).await;
+    let mut token = 0;
+    for _ in 0..3 {
+        token = drawn(&subject, &holder, grant.slot, token).await;
+    }
     subject
         .busy_at(&GRANTS, &all_three, 1, &holder, grant)
         .await;
@@ -49,7 +53,7 @@ pub async fn several_locks(store: &dyn Store) {
         matches!(renewed[..], [Renewal::Until(_)]),
         format!("a lease of several locks was answered as {renewed:?}"),
     );
-    let token = drawn(&subject, &all_three, 0, 0).await;
+    let token = drawn(&subject, &all_three, 0, token).await;
 
     // One of them is lost: gone first, and then another's.
     subject
@@ -240,6 +244,42 @@ pub async fn permits(store: &dyn Store) {
     );
     for (holder, grant) in holders {
         subject.give_back(holder, grant.slot).await;
+    }
+    slots_bear_marks(&subject).await;
+}
+
+/// A slot bears what its holder has left there, and the others do not.
+async fn slots_bear_marks(subject: &Subject<'_>) {
+    let length = subject.short_ttl() + subject.limits.longest_answer;
+    for left in [Leave::Closed(length), Leave::Done(length)] {
+        let promise = match left {
+            Leave::Closed(_) => &CLOSED,
+            _ => &DONE,
+        };
+        let one = subject.newcomer().permits(2);
+        let two = subject.rival(&one);
+        let grants = [subject.granted(&one).await, subject.granted(&two).await];
+        let leave = [left];
+        for (holder, grant) in [&one, &two].into_iter().zip(grants) {
+            let found = subject
+                .release(holder, Release::held(grant.slot, &leave))
+                .await;
+            ENDS.holds(
+                found == Found::Ours,
+                format!("the release of a slot was answered as {found:?}"),
+            );
+        }
+        let answer = subject
+            .acquire(&subject.rival(&one), Attempt::default())
+            .await;
+        let is_left = match left {
+            Leave::Done(_) => matches!(answer, Acquired::Done { lock: 0, .. }),
+            _ => matches!(answer, Acquired::Busy { lock: 0, .. }),
+        };
+        promise.holds(
+            is_left,
+            format!("a lock with {left:?} in both slots was answered as {answer:?}"),
+        );
     }
 }
 

@@ -64,6 +64,7 @@ promises! {
     BUSY_LOCK: "Acquired::Busy", "Which of the locks";
     BUSY_OWNER: "Acquired::Busy", "The owner that was found";
     BUSY_REMAINING: "Acquired::Busy", "How long its lease still runs";
+    SINCE: "Acquired::Done", "Since when";
     PLACE: "Acquired::Busy", "How many stand before the claim in the store's queue, if it stands there: \
         it will be granted the lock, or told to look again";
     ZERO_WAIT: "Attempt::wait", "With zero, a claim that stood in the store's queue stands there no more";
@@ -71,6 +72,9 @@ promises! {
     NEVER_CREATES: "Store::renew", "Never creates a key";
     ONE_EACH: "Store::renew", "One answer for each lease, in their order: what is not known of one says \
         nothing of another";
+    SHORTENS: "Held::shortens", "Whether a renewal is to shorten what is left";
+    NEVER_SHORTENS: "Held::shortens", "If not, it never does: it may be carried out later than one that \
+        was asked for after it";
     RENEWAL_GONE: "Renewal::Gone", "One of its keys was gone";
     RENEWAL_TAKEN: "Renewal::Taken", "One of its keys stood under another owner, or under something that \
         is not a lock. It was left as it was";

@@ -1,10 +1,13 @@
 //! How a hold ends, and what it leaves.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise};
+use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise, SINCE};
 use super::subject::{Caller, Subject};
 use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, relied_on_until};
+
+/// By how much the wall clocks of a store and of its users may differ at most.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
 
 /// A release frees what its owner holds, and nothing that anybody else holds; it says what it found.
 pub async fn releases(store: &dyn Store) {
@@ -161,6 +164,16 @@ async fn marked(
     for (caller, wait) in [(&next, Duration::ZERO), (last, length), (&next, length)] {
         let answer = subject.acquire(caller, Attempt::again(wait)).await;
         let is_marked = matches!(answer, Acquired::Done { lock: 0, .. });
+        if let Acquired::Done { since, .. } = answer {
+            let now = SystemTime::now();
+            let off = now
+                .duration_since(since)
+                .unwrap_or_else(|early| early.duration());
+            SINCE.holds(
+                off < CLOCKS_DIFFER + length,
+                format!("what was done just now was told as done at {since:?}, and it is {now:?}"),
+            );
+        }
         promise.holds(
             is_marked || over < subject.now(),
             format!("work that is done for {length:?} was answered as {answer:?}"),

@@ -1,10 +1,12 @@
 //! The suite itself: a store that keeps its promises passes, and one that breaks any is told which.
 
+use std::collections::HashMap;
 use std::future::pending;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -97,6 +99,7 @@ fn a_store_that_breaks_a_promise_is_told_which() {
         let make = async || Flawed {
             memory: Memory::new(),
             flaw: *flaw,
+            counters: Mutex::default(),
         };
         let checked = catch_unwind(AssertUnwindSafe(|| in_paused_time(check(make))));
         let panic = checked.expect_err(&format!("{flaw:?} passes"));
@@ -157,6 +160,11 @@ enum Flaw {
     MarksUnasked,
     TokensStandStill,
     TokensForEverybody,
+    ShortensUnasked,
+    NeverShortens,
+    DoneSinceEver,
+    TokensOfTheFirstLock,
+    SlotsBearNoMarks,
     NeverAnswers,
 }
 
@@ -191,6 +199,11 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::MarksUnasked, promise::KEEP_MARKS),
     (Flaw::TokensStandStill, promise::TOKEN),
     (Flaw::TokensForEverybody, promise::TOKEN),
+    (Flaw::ShortensUnasked, promise::NEVER_SHORTENS),
+    (Flaw::NeverShortens, promise::SHORTENS),
+    (Flaw::DoneSinceEver, promise::SINCE),
+    (Flaw::TokensOfTheFirstLock, promise::TOKEN),
+    (Flaw::SlotsBearNoMarks, promise::CLOSED),
     (Flaw::NeverAnswers, promise::BOUND),
 ];
 
@@ -199,6 +212,8 @@ const FLAWS: &[(Flaw, Promise)] = &[
 struct Flawed {
     memory: Memory,
     flaw: Flaw,
+    /// The last token of each lock.
+    counters: Mutex<HashMap<String, u64>>,
 }
 
 fn now() -> Instant {
@@ -259,6 +274,7 @@ impl Flawed {
             (Flaw::IsOverAtOnce, Acquired::Granted { until, .. }) => *until = now(),
             (Flaw::GrantsOneSlotToAll, Acquired::Granted { slot, .. }) => *slot = 0,
             (Flaw::NamesNobody, Acquired::Busy { owner, .. }) => owner.clear(),
+            (Flaw::DoneSinceEver, Acquired::Done { since, .. }) => *since = UNIX_EPOCH,
             (
                 Flaw::MiscountsPlaces,
                 Acquired::Busy {
@@ -276,6 +292,8 @@ impl Flawed {
         match self.flaw {
             Flaw::SaysRenewed => return Ok(until),
             Flaw::RenewsHalfOfALease => lease.claim.locks = &claim.locks[..1],
+            Flaw::ShortensUnasked => lease.shortens = true,
+            Flaw::NeverShortens => lease.shortens = false,
             _ => {}
         }
         let mut answers = self.memory.renew(&[lease], Duration::MAX).await?;
@@ -299,6 +317,7 @@ impl Flawed {
         match self.flaw {
             Flaw::OpensAtOnce if closes => release.leave = &[],
             Flaw::WritesNoMark if marks => release.leave = &[],
+            Flaw::SlotsBearNoMarks if claim.permits > 1 => release.leave = &[],
             Flaw::KeepsNoMark => release.keep_marks = false,
             Flaw::MarksUnasked => release.keep_marks = true,
             Flaw::LooksAtOneSlot => release.slot = release.slot.or(Some(0)),
@@ -369,6 +388,14 @@ impl Store for Flawed {
             Ok(match (self.flaw, token) {
                 (Flaw::NeverAnswers, _) => pending().await,
                 (Flaw::TokensStandStill, Token::Drawn(_)) => Token::Drawn(7),
+                (Flaw::TokensOfTheFirstLock, Token::Drawn(_)) => {
+                    let mut counters = self.counters.lock().expect("nobody panics here");
+                    let first = &lease.claim.locks[0];
+                    let next = counters.get(first).map_or(1, |last| last + 1);
+                    let counted = lease.claim.locks.iter().cloned();
+                    counters.extend(counted.map(|lock| (lock, next)));
+                    Token::Drawn(next)
+                }
                 (Flaw::TokensForEverybody, Token::NotHeld(_)) => Token::Drawn(u64::MAX),
                 (_, token) => token,
             })

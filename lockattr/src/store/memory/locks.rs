@@ -22,7 +22,7 @@ const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 #[derive(Default)]
 pub(super) struct Locks {
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, Stored>,
     /// With so many entries those whose time is over are taken out.
     sweep_at: usize,
     last_token: u64,
@@ -35,7 +35,7 @@ pub(super) struct Locks {
 }
 
 /// What stands under a name.
-struct Entry {
+struct Stored {
     by: Holder,
     until: Instant,
 }
@@ -70,7 +70,7 @@ pub(crate) enum Refusal {
     Done(SystemTime),
 }
 
-impl Entry {
+impl Stored {
     fn is_by(&self, owner: &str) -> bool {
         matches!(&self.by, Holder::Owner(holder) if holder == owner)
     }
@@ -97,7 +97,7 @@ impl Locks {
             self.sweep_at = 2 * self.entries.len();
         }
         let until = after(ttl);
-        self.entries.insert(name.to_owned(), Entry { by, until });
+        self.entries.insert(name.to_owned(), Stored { by, until });
     }
 
     /// Frees a name, whoever holds it.
@@ -118,7 +118,7 @@ impl Locks {
         let mut found = Vec::new();
         for (index, name) in slots.names().iter().enumerate() {
             let refusal = match self.live(name) {
-                Some(Entry { by, until }) => match by {
+                Some(Stored { by, until }) => match by {
                     Holder::Owner(_) => Refusal::Held(until.saturating_duration_since(now)),
                     Holder::Done(since) => Refusal::Done(*since),
                     Holder::Elsewhere(_) => continue,
@@ -136,7 +136,7 @@ impl Locks {
         held: Vec<(String, String, Duration)>,
     ) {
         for name in slots.names() {
-            let is_elsewhere = |entry: &mut Entry| matches!(entry.by, Holder::Elsewhere(_));
+            let is_elsewhere = |entry: &mut Stored| matches!(entry.by, Holder::Elsewhere(_));
             if self.live(name).is_some_and(is_elsewhere) {
                 self.entries.remove(name);
             }
@@ -151,7 +151,7 @@ impl Locks {
 
     pub(super) fn no_longer_elsewhere(&mut self, owner: &str) {
         let is_it =
-            |entry: &Entry| matches!(&entry.by, Holder::Elsewhere(holder) if holder == owner);
+            |entry: &Stored| matches!(&entry.by, Holder::Elsewhere(holder) if holder == owner);
         self.entries.retain(|_, entry| !is_it(entry));
         self.grant_waiting();
     }
@@ -357,7 +357,7 @@ impl Locks {
     fn release_one(&mut self, name: &str, owner: &str, leave: Leave, keep_marks: bool) -> Found {
         let found = self.find(name, owner);
         let keeps = keep_marks && matches!(leave, Leave::Done(_));
-        let is_mark = |entry: &mut Entry| matches!(entry.by, Holder::Done(_));
+        let is_mark = |entry: &mut Stored| matches!(entry.by, Holder::Done(_));
         if keeps && self.live(name).is_some_and(is_mark) {
             // An earlier release has done it.
             return Found::Ours;
@@ -402,7 +402,7 @@ impl Locks {
     }
 
     /// What stands under a name and is not over yet.
-    fn live(&mut self, name: &str) -> Option<&mut Entry> {
+    fn live(&mut self, name: &str) -> Option<&mut Stored> {
         if self.entries.get(name)?.until <= now() {
             self.entries.remove(name);
             return None;

@@ -1,4 +1,4 @@
-//! Answers that no server gives: an error each time, within its bound, and never a panic.
+//! Replies that break the protocol: each is an error within its bound, and never a panic.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -160,9 +160,9 @@ async fn a_refusal_that_names_the_user_is_told_without_the_name() {
 #[tokio::test]
 async fn a_client_says_nothing_of_the_library_it_is_made_with() {
     let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&said);
+    let received = Arc::clone(&said);
     let fake = Fake::start(move |words| {
-        heard.lock().unwrap().push(words.join(" "));
+        received.lock().unwrap().push(words.join(" "));
         Some(b"+OK\r\n".to_vec())
     });
     let locks = Client::builder().connect_lazily(fake.url()).unwrap();
@@ -178,7 +178,7 @@ async fn a_client_says_nothing_of_the_library_it_is_made_with() {
 
 #[tokio::test]
 async fn any_mix_of_odd_replies_ends_each_call() {
-    let random = Arc::new(Mutex::new(Random::announced("nonsense")));
+    let random = Arc::new(Mutex::new(Random::announced("odd replies")));
     for _ in 0..30 {
         let random = Arc::clone(&random);
         let fake = after_greeting(move |_| {
@@ -191,7 +191,7 @@ async fn any_mix_of_odd_replies_ends_each_call() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_renewed_by_nonsense_is_lost_at_its_deadline() {
+async fn a_lease_whose_renewals_get_malformed_replies_is_lost_at_its_deadline() {
     // Grants the lock, and answers everything else with one word.
     let renewals = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&renewals);

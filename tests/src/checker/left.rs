@@ -1,19 +1,19 @@
-//! Reads from a record whether what the test found when there was rest is of somebody who is gone.
+//! Checks that calls that have ended leave no keys on the server.
 //!
-//! The test looks when nothing has been broken for as long as a look takes. Whoever has had no call on
-//! the key for so long should have left nothing; a process that was killed leaves what it had for a ttl,
-//! or for as long as those wait who queue with it.
+//! The test looks when no fault has been active for the time of one look. An owner without a call on the
+//! key for that long should have left nothing. A killed process leaves its keys for a ttl, or for as long
+//! as other waiters are in the queue with it.
 
 use std::time::Duration;
 
 use super::{Call, KILL, Rules};
 use crate::record::{Entry, Event};
 
-/// How long what is left may stand: as long as a waiter takes to look, and room for a busy machine.
+/// How long a key may be left: the time of one look, and slack for a busy machine.
 pub const LOOK: Duration = Duration::from_millis(1_500);
 
-/// What is against the rules, in words.
-pub(super) fn judge(entries: &[Entry], calls: &[Call], rules: Rules) -> Vec<String> {
+/// Each violation of a rule.
+pub(super) fn check(entries: &[Entry], calls: &[Call], rules: Rules) -> Vec<String> {
     let mut violations = Vec::new();
     for entry in entries.iter().filter(|entry| entry.event == Event::Left) {
         let Entry { at, key, note, .. } = entry;

@@ -1,20 +1,20 @@
-//! The line of one client: callers of one key in one process.
+//! The wait queue within one client: callers of one key in one process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error};
+use tests::checker::turns::turns;
+use tests::checker::{Rules, check};
 use tests::proxy::Proxy;
 use tests::record::Record;
-use tests::referee::turns::turns;
-use tests::referee::{Rules, judge};
 use tests::seed::Random;
 use tests::server::Server;
-use tests::turn::{Scribe, Terms};
+use tests::turn::{Scribe, TurnOptions};
 use tests::wait;
 
-use crate::support::{Call, SLACK, client, nap, pair, polled, stands, told_of_the_end};
+use crate::support::{Call, SLACK, client, nap, pair, polled, queued_call, told_of_the_end};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -26,13 +26,13 @@ const IN_A_ROW: usize = 4;
 const A_GRANT: usize = 2;
 
 #[tokio::test]
-async fn callers_are_served_in_the_order_in_which_they_came() {
+async fn callers_are_granted_the_lock_in_the_order_of_their_arrival() {
     let (server, locks) = pair().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut calls = Vec::new();
     for number in 0..30 {
-        let (call, order) = (stands(&locks, PATIENT).await, Arc::clone(&order));
+        let (call, order) = (queued_call(&locks, PATIENT).await, Arc::clone(&order));
         calls.push(tokio::spawn(async move {
             let lease = call.await.unwrap();
             order.lock().unwrap().push(number);
@@ -55,7 +55,7 @@ async fn cost_of(callers: usize) -> usize {
     let first = locks.lock("sync:42").acquire().await.unwrap();
     let mut calls = Vec::new();
     for _ in 1..callers {
-        calls.push(stands(&locks, PATIENT).await);
+        calls.push(queued_call(&locks, PATIENT).await);
     }
     first.release().await.unwrap();
     for call in calls {
@@ -82,7 +82,7 @@ async fn a_dropped_lease_goes_to_the_next_caller_without_a_command() {
     let first = locks.lock("sync:42").acquire().await.unwrap();
     let mut calls = Vec::new();
     for _ in 0..IN_A_ROW {
-        calls.push(stands(&locks, PATIENT).await);
+        calls.push(queued_call(&locks, PATIENT).await);
     }
     drop(first);
     for call in calls {
@@ -101,7 +101,7 @@ async fn each_holder_of_a_lease_that_was_handed_on_has_a_larger_token() {
     let mut owners = vec![first.owner().to_owned()];
     let mut calls = Vec::new();
     for _ in 0..2 * IN_A_ROW {
-        calls.push(stands(&locks, PATIENT).await);
+        calls.push(queued_call(&locks, PATIENT).await);
     }
     first.release().await.unwrap();
     for (number, call) in calls.into_iter().enumerate() {
@@ -239,13 +239,13 @@ async fn two_processes_that_want_the_key_all_the_time_both_get_turns() {
         };
         let (scribe, stop) = (Arc::clone(&scribe), Arc::clone(&stop));
         tasks.push(tokio::spawn(async move {
-            let terms = Terms {
+            let options = TurnOptions {
                 length: Duration::from_millis(2),
                 fenced: true,
-                ..Terms::of("42")
+                ..TurnOptions::of("42")
             };
             while !stop.load(Ordering::SeqCst) {
-                scribe.turn(&locks, &terms, &name).await.unwrap();
+                scribe.turn(&locks, &options, &name).await.unwrap();
             }
         }));
     }
@@ -259,7 +259,7 @@ async fn two_processes_that_want_the_key_all_the_time_both_get_turns() {
         ttl: 30 * SECOND,
         longest_call: 20 * SECOND,
     };
-    judge(&entries, rules).assert_clean();
+    check(&entries, rules).assert_clean();
     let found = turns(&entries);
     println!("{found:?}");
     let all: usize = found.of.values().sum();
@@ -271,16 +271,16 @@ async fn two_processes_that_want_the_key_all_the_time_both_get_turns() {
     assert!(found.range().0 >= all / 9 / 3, "{found:?}");
 }
 
-/// Who stands where when it is dropped.
+/// Dropped at each position of the queue, before and after the grant.
 #[tokio::test]
-async fn a_caller_that_is_dropped_in_the_line_or_with_the_lease_in_its_hands_loses_nothing() {
+async fn a_caller_that_is_dropped_in_the_queue_or_with_its_grant_unpolled_loses_no_lease() {
     let (server, locks) = pair().await;
     for handed in [false, true] {
         for dropped in 0..3 {
             let first = locks.lock("sync:42").acquire().await.unwrap();
             let mut calls = Vec::new();
             for _ in 0..3 {
-                calls.push(stands(&locks, PATIENT).await);
+                calls.push(queued_call(&locks, PATIENT).await);
             }
             if !handed {
                 drop(calls.remove(dropped));
@@ -298,7 +298,10 @@ async fn a_caller_that_is_dropped_in_the_line_or_with_the_lease_in_its_hands_los
         }
         // And all of them.
         let first = locks.lock("sync:42").acquire().await.unwrap();
-        let calls = [stands(&locks, PATIENT).await, stands(&locks, PATIENT).await];
+        let calls = [
+            queued_call(&locks, PATIENT).await,
+            queued_call(&locks, PATIENT).await,
+        ];
         if handed {
             first.release().await.unwrap();
             drop(calls);
@@ -369,14 +372,14 @@ async fn callers_that_are_dropped_at_random_moments_lose_no_lease() {
 }
 
 #[tokio::test]
-async fn a_caller_whose_time_is_over_leaves_the_line_as_busy() {
+async fn a_caller_whose_wait_is_over_leaves_the_queue_as_busy() {
     let (server, locks) = pair().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let here = lease.owner().split_once('@').unwrap().1.to_owned();
-    let patient = stands(&locks, PATIENT).await;
+    let patient = queued_call(&locks, PATIENT).await;
     let start = Instant::now();
-    let brief = stands(&locks, SECOND / 2).await;
-    let last = stands(&locks, PATIENT).await;
+    let brief = queued_call(&locks, SECOND / 2).await;
+    let last = queued_call(&locks, PATIENT).await;
     match brief.await {
         Err(Error::Busy { holder, .. }) => assert_eq!(holder, here),
         told => panic!("{told:?}"),
@@ -416,10 +419,10 @@ async fn a_thousand_callers_at_once_that_do_not_wait_cost_a_handful_of_commands(
 }
 
 #[tokio::test]
-async fn a_hundred_callers_in_line_are_told_of_an_outage_together() {
+async fn a_hundred_queued_callers_are_told_of_an_outage_together() {
     let server = Server::start();
     let brief = Duration::from_millis(400);
-    let settings = || {
+    let builder = || {
         Client::builder()
             .connect_timeout(brief)
             .reply_timeout(brief)
@@ -430,14 +433,14 @@ async fn a_hundred_callers_in_line_are_told_of_an_outage_together() {
         let proxy = Proxy::before(server.address());
         let holder = client(&server).await;
         let lease = holder.lock("sync:42").acquire().await.unwrap();
-        let locks = settings().connect(proxy.url()).await.unwrap();
+        let locks = builder().connect(proxy.url()).await.unwrap();
         let calls: Vec<_> = (0..100)
             .map(|_| {
                 let locks = locks.clone();
                 tokio::spawn(async move { locks.lock("sync:42").wait(PATIENT).acquire().await })
             })
             .collect();
-        wait::until("they stand in line", || server.waiters("lock:sync:42") == 1).await;
+        wait::until("they are queued", || server.waiters("lock:sync:42") == 1).await;
         if frozen {
             proxy.swallow_all();
         } else {
@@ -466,12 +469,12 @@ async fn a_hundred_callers_in_line_are_told_of_an_outage_together() {
 }
 
 #[tokio::test]
-async fn shutting_down_ends_the_line_of_a_key_that_this_process_holds() {
+async fn shutting_down_ends_the_wait_queue_of_a_key_that_this_process_holds() {
     let (server, locks) = pair().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let mut calls = Vec::new();
     for _ in 0..10 {
-        calls.push(tokio::spawn(stands(&locks, PATIENT).await));
+        calls.push(tokio::spawn(queued_call(&locks, PATIENT).await));
     }
     let start = Instant::now();
     locks.shutdown().await;
@@ -488,9 +491,9 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.enable_all().build().unwrap()
 }
 
-/// One client, callers of several runtimes: the head of the line may go with its own.
+/// One client, callers of several runtimes: the front waiter may end with its own runtime.
 #[test]
-fn callers_of_a_runtime_that_ends_leave_the_line_to_those_of_another() {
+fn callers_of_a_runtime_that_ends_leave_the_queue_to_those_of_another() {
     let lasting = runtime();
     let server = Server::start();
     let (locks, other) = lasting.block_on(async { (client(&server).await, client(&server).await) });
@@ -500,13 +503,13 @@ fn callers_of_a_runtime_that_ends_leave_the_line_to_those_of_another() {
         let lease = lasting.block_on(holder.lock("sync:42").acquire()).unwrap();
         ending.block_on(async {
             for _ in 0..3 {
-                tokio::spawn(stands(&locks, PATIENT).await);
+                tokio::spawn(queued_call(&locks, PATIENT).await);
             }
             if !of_this_client {
-                wait::until("they stand in line", || server.waiters("lock:sync:42") == 1).await;
+                wait::until("they are queued", || server.waiters("lock:sync:42") == 1).await;
             }
         });
-        let last = lasting.spawn(lasting.block_on(stands(&locks, PATIENT)));
+        let last = lasting.spawn(lasting.block_on(queued_call(&locks, PATIENT)));
         drop(ending);
         lasting.block_on(async {
             nap(50).await;
@@ -527,10 +530,10 @@ fn a_caller_whose_runtime_is_blocked_does_not_run_on_what_it_was_given_long_ago(
         let server = Server::start();
         let record = Record::new();
         let scribe = Scribe::new(record.pen());
-        let terms = Terms {
+        let options = TurnOptions {
             ttl: SECOND,
             length: Duration::from_millis(300),
-            ..Terms::of("42")
+            ..TurnOptions::of("42")
         };
         let (blocked, lasting) = (runtime(), runtime());
         let (locks, other) =
@@ -539,40 +542,40 @@ fn a_caller_whose_runtime_is_blocked_does_not_run_on_what_it_was_given_long_ago(
         let request = holder.lock("turns:42").ttl(SECOND);
         let lease = lasting.block_on(request.acquire()).unwrap();
         std::thread::scope(|scope| {
-            let (standing, stands) = std::sync::mpsc::channel();
-            let (locks, scribe, terms, server) = (&locks, &scribe, &terms, &server);
+            let (tell_queued, is_queued) = std::sync::mpsc::channel();
+            let (locks, scribe, options, server) = (&locks, &scribe, &options, &server);
             let first = scope.spawn(move || {
                 blocked.block_on(async {
-                    let mut call = Box::pin(scribe.turn(locks, terms, "blocked"));
+                    let mut call = Box::pin(scribe.turn(locks, options, "blocked"));
                     assert!(polled(call.as_mut(), 1).await.is_none());
                     if !of_this_client {
-                        let stands = async {
-                            let in_line = || server.waiters("lock:turns:42") == 1;
-                            wait::until("it stands in line", in_line).await;
+                        let arrives = async {
+                            let queued = || server.waiters("lock:turns:42") == 1;
+                            wait::until("it is queued", queued).await;
                             // Its own reply has to be read as well.
                             nap(100).await;
                         };
                         tokio::select! {
                             _ = call.as_mut() => unreachable!("somebody holds the key"),
-                            () = stands => {}
+                            () = arrives => {}
                         }
                     }
-                    standing.send(()).unwrap();
+                    tell_queued.send(()).unwrap();
                     std::thread::sleep(3 * SECOND);
                     call.await
                 })
             });
-            stands.recv().unwrap();
+            is_queued.recv().unwrap();
             lasting.block_on(async {
                 nap(50).await;
                 lease.release().await.unwrap();
                 let start = Instant::now();
-                scribe.turn(&other, terms, "next").await.unwrap();
+                scribe.turn(&other, options, "next").await.unwrap();
                 let took = start.elapsed();
                 assert!(took < 2 * SECOND + SLACK, "{took:?}");
                 // Again, at the time when the first comes to.
                 for _ in 0..4 {
-                    scribe.turn(&other, terms, "next").await.unwrap();
+                    scribe.turn(&other, options, "next").await.unwrap();
                 }
             });
             first.join().unwrap().unwrap();
@@ -581,7 +584,7 @@ fn a_caller_whose_runtime_is_blocked_does_not_run_on_what_it_was_given_long_ago(
             ttl: SECOND,
             longest_call: 20 * SECOND,
         };
-        judge(&record.entries(), rules).assert_clean();
+        check(&record.entries(), rules).assert_clean();
         wait::block_until("nothing is left", || server.size() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks that want one key, and when each asked for it, had it, and gave it back.
+//! Tasks that wait for one key, and when each asked for it, was granted it, and gave it back.
 //!
 //! Words: the key, the number of clients, of tasks of each, the milliseconds of a body, `at-once` or
 //! `after-another` for when a task comes back, and a file that all processes of the run share.

@@ -1,15 +1,15 @@
-//! Reads a record and says what was against the rules.
+//! Checks a record of calls against the rules of a lock.
 //!
-//! A body's interval reaches from its first poll to its last one: what a process does not do, because
-//! it is frozen or its body was cancelled, is no part of it. Two intervals of one key, or of one of
-//! its slots, must not overlap, tokens must grow in the order in which bodies start, and every call
-//! must end in a documented way unless its process was killed.
+//! A body's interval is from its first poll to its last. The time that follows, in which its process is
+//! frozen or its body was cancelled, is no part of it. Two intervals of one key, or of one of its slots,
+//! must not overlap, tokens must grow in the order in which bodies start, and every call must end in a
+//! documented way unless its process was killed.
 //!
-//! A call may be of several keys. One that is made by the body of another, for keys which that holds,
-//! does not overlap with it. A body that was told that it runs without a lock overlaps with nobody; one on
-//! a lock of its process alone, with bodies of its process.
+//! A call may be of several keys. A call made inside the body of another, for keys that the outer one
+//! holds, does not overlap with it. A body on the fallback `run` has no lock and overlaps with none.
+//! A body on the fallback `local` excludes the bodies of its own process alone.
 //!
-//! One limit of a single Redis is granted: when the store forgets its keys (`FLUSHALL`, a restart
+//! One limit of a single Redis is allowed for: when the store forgets its keys (`FLUSHALL`, a restart
 //! without persistence), a holder goes on until it notices, at most for one ttl.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,19 +38,19 @@ pub const OUTCOMES: [&str; 6] = ["done", "busy", "unavailable", "lost", "failed"
 /// The outcome of a call that finds its work done.
 pub const SKIPPED: &str = "skipped";
 
-/// What the referee knows about the run.
+/// The parameters of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// The longest ttl in use.
     pub ttl: Duration,
-    /// What no call may take longer than; from its begin to its end.
+    /// The longest time that a call may take.
     pub longest_call: Duration,
 }
 
-/// What a record amounts to.
+/// The result of a check.
 #[derive(Debug, Clone, Default)]
-pub struct Verdict {
-    /// Everything against the rules, in words.
+pub struct Findings {
+    /// Each violation of a rule.
     pub violations: Vec<String>,
     /// How many bodies ran.
     pub bodies: usize,
@@ -64,14 +64,14 @@ pub struct Verdict {
     pub within: usize,
 }
 
-impl Verdict {
-    /// Panics with everything that was against the rules.
+impl Findings {
+    /// Panics with all violations.
     pub fn assert_clean(&self) {
         assert_none(&self.violations);
     }
 }
 
-/// Panics with everything that was against the rules.
+/// Panics with all violations.
 fn assert_none(violations: &[String]) {
     assert!(
         violations.is_empty(),
@@ -153,8 +153,8 @@ impl Nesting {
     }
 }
 
-/// Judges a record, its lines by time.
-pub fn judge(entries: &[Entry], rules: Rules) -> Verdict {
+/// Checks a record, whose entries are ordered by time.
+pub fn check(entries: &[Entry], rules: Rules) -> Findings {
     let calls = calls(entries);
     let times = |note: &'static str| {
         let faults = entries.iter().filter(|entry| entry.event == Event::Fault);
@@ -169,17 +169,17 @@ pub fn judge(entries: &[Entry], rules: Rules) -> Verdict {
         .map(|entry| entry.key.clone())
         .collect();
 
-    let mut verdict = Verdict::default();
+    let mut findings = Findings::default();
     for call in &calls {
-        verdict.outcome(call, rules, &killed);
+        findings.outcome(call, rules, &killed);
     }
     let nesting = Nesting::of(&calls);
     let mut slots: BTreeMap<(&str, usize), Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.entered.is_some()) {
-        verdict.bodies += 1;
-        verdict.within += usize::from(call.within.is_some());
+        findings.bodies += 1;
+        findings.within += usize::from(call.within.is_some());
         if let Some(fallback) = &call.fallback {
-            *verdict.fallbacks.entry(fallback.clone()).or_default() += 1;
+            *findings.fallbacks.entry(fallback.clone()).or_default() += 1;
         }
         let keys: BTreeSet<&str> = call.keys().collect();
         for key in keys {
@@ -188,13 +188,13 @@ pub fn judge(entries: &[Entry], rules: Rules) -> Verdict {
     }
     for ((key, _), calls) in &mut slots {
         calls.sort_by_key(|call| call.entered);
-        verdict.overlaps(key, calls, &nesting, rules, &forgotten);
-        verdict.tokens(key, calls);
+        findings.overlaps(key, calls, &nesting, rules, &forgotten);
+        findings.tokens(key, calls);
     }
-    let violations = &mut verdict.violations;
-    violations.extend(marks::judge(entries, &calls));
-    violations.extend(left::judge(entries, &calls, rules));
-    verdict
+    let violations = &mut findings.violations;
+    violations.extend(marks::check(entries, &calls));
+    violations.extend(left::check(entries, &calls, rules));
+    findings
 }
 
 fn calls(entries: &[Entry]) -> Vec<Call> {
@@ -238,7 +238,7 @@ fn calls(entries: &[Entry]) -> Vec<Call> {
     calls.into_values().collect()
 }
 
-impl Verdict {
+impl Findings {
     fn outcome(&mut self, call: &Call, rules: Rules, killed: &[String]) {
         let name = format!(
             "call {} of process {} on {}",
@@ -288,7 +288,7 @@ impl Verdict {
                 !nested && before.excludes(call)
             });
             for before in others {
-                // Whichever of the two was forgotten: also one that hears of its grant only later, or
+                // Whichever of the two was forgotten: also one whose grant arrives only later, or
                 // that was handed a forgotten lease by the caller before.
                 let excused = forgotten.iter().any(|&(begun, over)| {
                     let had = |process: u32| {

@@ -1,4 +1,4 @@
-//! Turns that must not be lost where somebody before in the line does not get on, or is gone.
+//! Grants that must not be lost where a waiter further ahead in the wait queue stalls or is gone.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,7 +9,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{BOUND, LOOK, SLACK, client, nap, pair, polled, runtimes, stands};
+use crate::support::{BOUND, LOOK, SLACK, client, nap, pair, polled, queued_call, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ async fn a_caller_behind_one_that_is_not_polled_is_answered_within_its_bound() {
     let (server, locks) = pair().await;
     for patience in [Duration::ZERO, SECOND / 5] {
         let lease = locks.lock("sync:42").acquire().await.unwrap();
-        let unpolled = stands(&locks, PATIENT).await;
+        let unpolled = queued_call(&locks, PATIENT).await;
         lease.release().await.unwrap();
         let start = Instant::now();
         let request = locks.lock("sync:42").wait(patience);
@@ -65,9 +65,9 @@ fn a_release_on_a_runtime_that_is_blocked_holds_up_no_caller_of_another_runtime(
         .unwrap();
     thread::scope(|scope| {
         let (begun, begins) = std::sync::mpsc::channel();
-        let (standing, stands) = std::sync::mpsc::channel();
+        let (tell_queued, is_queued) = std::sync::mpsc::channel();
         scope.spawn(move || {
-            stands.recv().unwrap();
+            is_queued.recv().unwrap();
             blocked.block_on(async {
                 let mut release = Box::pin(lease.release());
                 // The request is not sent before this runtime is run again.
@@ -81,7 +81,7 @@ fn a_release_on_a_runtime_that_is_blocked_holds_up_no_caller_of_another_runtime(
             // With another ttl, so that the lease is not for it.
             let mut next = Box::pin(locks.lock("sync:42").wait(PATIENT).acquire());
             assert!(polled(next.as_mut(), 1).await.is_none());
-            standing.send(()).unwrap();
+            tell_queued.send(()).unwrap();
             begins.recv().unwrap();
             let start = Instant::now();
             let next = next.await;
@@ -123,7 +123,7 @@ async fn giving_back_several_keys_wakes_who_waits_for_any_one_of_them() {
         let all = locks.lock_all(["a", "b", "c"]).acquire().await.unwrap();
         let call = tokio::spawn(other.lock(key).wait(PATIENT).acquire());
         let lock = format!("lock:{key}");
-        wait::until("it stands in line", || server.waiters(&lock) == 1).await;
+        wait::until("it is queued", || server.waiters(&lock) == 1).await;
         wait::until("it listens", || server.subscribers() == 1).await;
         nap(100).await;
         all.release().await.unwrap();
@@ -137,27 +137,27 @@ async fn giving_back_several_keys_wakes_who_waits_for_any_one_of_them() {
     }
 }
 
-/// Whoever counts fewer slots is put back into the line, which ends all the same.
+/// A waiter that counts fewer slots is put back into the queue, whose expiry stays set.
 #[tokio::test]
-async fn a_line_in_which_somebody_was_put_back_has_an_expiry() {
+async fn a_queue_into_which_a_waiter_was_put_back_has_an_expiry() {
     let (server, locks) = pair().await;
     let other = client(&server).await;
     let of_two = || locks.lock("sync:42").permits(2).acquire();
     let (first, second) = (of_two().await.unwrap(), of_two().await.unwrap());
     let _call = tokio::spawn(other.lock("sync:42").wait(PATIENT).acquire());
-    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
-    let line = "lock:wait:{lock:sync:42}";
-    assert!(server.pttl(line) > 0);
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
+    let queue = "lock:wait:{lock:sync:42}";
+    assert!(server.pttl(queue) > 0);
     second.release().await.unwrap();
     assert_eq!(server.waiters("lock:sync:42"), 1);
-    assert!(server.pttl(line) > 0, "{}", server.pttl(line));
+    assert!(server.pttl(queue) > 0, "{}", server.pttl(queue));
     drop(first);
 }
 
-/// The first request of a caller is held up, the second one puts it into the line, and then it goes:
-/// what comes of the first one is looked for.
+/// The first request of a caller is delayed, its second one enters the queue, and then the caller is
+/// dropped: a grant by the late first request is given back.
 #[tokio::test]
-async fn a_request_that_comes_after_its_caller_has_left_the_line_leaves_no_key() {
+async fn a_request_that_comes_after_its_caller_has_left_the_queue_leaves_no_key() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let far = Client::connect(proxy.url()).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_request_that_comes_after_its_caller_has_left_the_line_leaves_no_key()
     let call = tokio::spawn(request.acquire());
     nap(200).await;
     proxy.heal();
-    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
     nap(100).await;
     call.abort();
     wait::until("it has left", || server.waiters("lock:sync:42") == 0).await;
@@ -180,8 +180,8 @@ async fn a_request_that_comes_after_its_caller_has_left_the_line_leaves_no_key()
     wait::within("nothing is left", 8 * SECOND, || server.size() == 0).await;
 }
 
-/// A caller that goes while nothing can be asked stays in the line until that is forgotten: what is
-/// passed to it goes back as soon as it comes.
+/// A caller that is dropped during an outage stays in the queue until its entry expires: a lock that
+/// is granted to it meanwhile goes back at once.
 #[tokio::test]
 async fn a_key_that_comes_for_a_caller_that_is_gone_goes_back_at_once() {
     let (server, locks) = pair().await;
@@ -191,7 +191,7 @@ async fn a_key_that_comes_for_a_caller_that_is_gone_goes_back_at_once() {
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let _another = locks.lock("other").acquire().await.unwrap();
     let call = tokio::spawn(far.lock("sync:42").ttl(ttl).wait(PATIENT).acquire());
-    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
     nap(100).await;
     proxy.refuse();
     call.abort();
@@ -229,7 +229,7 @@ async fn a_release_that_is_dropped_on_its_way_is_no_loss() {
 /// Fifty clients that come back at once stand far behind each time, and are first soon after: when a
 /// holder dies then, somebody looks in time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_dies_before_a_long_line_that_moves_fast_costs_its_ttl_and_a_look() {
+async fn a_holder_that_dies_before_a_long_queue_that_moves_fast_costs_its_ttl_and_a_look() {
     let server = Server::start();
     let turns = Arc::new(Mutex::new(vec![Instant::now()]));
     let mut callers = Vec::new();
@@ -279,7 +279,7 @@ async fn a_subscription_over_a_long_way_is_kept_while_it_speaks() {
         list.split(' ').next().unwrap_or_default().to_owned()
     };
     let (first, channels): (_, Vec<String>) = (id(), server.ask("PUBSUB CHANNELS"));
-    // It has heard that it does.
+    // Its subscription is confirmed.
     nap(500).await;
     for round in 0..12 {
         nap(600 + 37 * round).await;

@@ -1,17 +1,16 @@
-//! The marks of `once` where the store is away just when the work is done: they are owed like a
-//! release, and where one cannot be kept that is told.
+//! The done marks of `once` where the store is away just when the work is done: a mark is sent again
+//! like a pending release, and one that cannot be set is reported.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::log;
-use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 use tracing::Level;
 
-use crate::support::{CLEARED, client, nap};
+use crate::support::{CLEARED, behind_a_proxy, client, is_done, nap};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(1);
@@ -25,11 +24,6 @@ async fn once<F: Future<Output: Send>>(
 ) -> Result<Option<F::Output>, Error> {
     runs.fetch_add(1, Ordering::SeqCst);
     Ok(Some(inside.await))
-}
-
-fn is_done(server: &Server, lock: &str) -> bool {
-    let value = server.get(lock);
-    value.is_some_and(|value| value.starts_with("done@"))
 }
 
 async fn is_marked_and_runs_no_more(server: &Server, key: &str, runs: &AtomicUsize) {
@@ -56,9 +50,7 @@ async fn the_mark_is_kept_where_the_server_stood_still_for_longer_than_the_ttl()
 
 #[tokio::test]
 async fn the_mark_is_kept_where_the_network_was_away_for_longer_than_the_ttl() {
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let runs = AtomicUsize::new(0);
     let ran = once(&locks, "done-cut", &runs, async { proxy.refuse() }).await;
     assert!(matches!(ran, Ok(Some(()))), "{ran:?}");
@@ -84,7 +76,7 @@ async fn the_mark_is_kept_where_the_server_restarted_empty() {
 /// Of several keys, each that nobody else has taken; of the others it is told.
 #[tokio::test]
 async fn the_marks_of_several_keys_are_kept() {
-    #[distributed_lock(key = ["owed:x", "owed:y"], ttl = TTL, once = "24h", client = locks)]
+    #[distributed_lock(key = ["pending:x", "pending:y"], ttl = TTL, once = "24h", client = locks)]
     async fn several<F: Future<Output: Send>>(
         locks: &Client,
         inside: F,
@@ -92,20 +84,18 @@ async fn the_marks_of_several_keys_are_kept() {
         Ok(Some(inside.await))
     }
     log::listen();
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let other = client(&server).await;
     several(&locks, async { proxy.refuse() }).await.unwrap();
     nap(1_500).await;
-    let taken = other.lock("owed:y").acquire().await.unwrap();
+    let taken = other.lock("pending:y").acquire().await.unwrap();
     proxy.heal();
-    let is_marked = || is_done(&server, "lock:owed:x");
+    let is_marked = || is_done(&server, "lock:pending:x");
     wait::within("the free key is marked", CLEARED, is_marked).await;
-    let holder = server.get("lock:owed:y");
+    let holder = server.get("lock:pending:y");
     assert_eq!(holder.as_deref(), Some(taken.owner()));
     let told = || {
-        let mut about = log::about("owed:y").into_iter();
+        let mut about = log::about("pending:y").into_iter();
         about.any(|told| told.level == Level::ERROR)
     };
     wait::within("the other is told", 5 * SECOND + CLEARED, told).await;
@@ -116,9 +106,7 @@ async fn the_marks_of_several_keys_are_kept() {
 #[tokio::test]
 async fn a_mark_that_cannot_be_kept_is_told() {
     log::listen();
-    let server = Server::start();
-    let proxy = Proxy::before(server.address());
-    let locks = Client::connect(proxy.url()).await.unwrap();
+    let (server, proxy, locks) = behind_a_proxy().await;
     let other = client(&server).await;
     let (runs, key) = (AtomicUsize::new(0), "done-taken-meanwhile");
     let lock = format!("lock:{key}");

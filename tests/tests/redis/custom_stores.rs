@@ -1,5 +1,5 @@
-//! A store of one's own that sleeps, as anything does that goes over a network: whatever asks it, from
-//! wherever, does so where tokio's timers work.
+//! A custom store that sleeps, as every store over a network does: wherever it is called from, it is
+//! polled within a tokio context, where timers work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -135,23 +135,23 @@ fn a_lease_that_is_dropped_by_a_runtime_that_shuts_down_goes_back() {
 
 #[test]
 fn a_lease_that_is_dropped_while_a_panic_unwinds_goes_back() {
-    in_a_process_of_its_own("stores_of_ones_own::alone::a_panic_unwinds");
+    in_a_process_of_its_own("custom_stores::alone::a_panic_unwinds");
 }
 
 #[test]
 fn a_locked_body_that_panics_gives_its_lease_back() {
-    in_a_process_of_its_own("stores_of_ones_own::alone::a_body_panics");
+    in_a_process_of_its_own("custom_stores::alone::a_body_panics");
 }
 
 #[test]
 fn a_lease_that_is_dropped_at_the_end_of_a_thread_goes_back() {
-    in_a_process_of_its_own("stores_of_ones_own::alone::a_thread_ends");
+    in_a_process_of_its_own("custom_stores::alone::a_thread_ends");
 }
 
 /// Its futures are polled within a runtime wherever the caller's are polled.
 #[test]
 fn a_caller_without_a_runtime_is_served() {
-    in_a_process_of_its_own("stores_of_ones_own::alone::nothing_runs");
+    in_a_process_of_its_own("custom_stores::alone::nothing_runs");
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Reads from a record whether what was free was in use again soon while somebody waited for it.
+//! Checks that no slot stays free for long while a call waits for it.
 //!
-//! A slot is free from the last poll of one body to the first poll of the next. A killed holder's is
-//! not to be given away before its ttl is over, and has to be then.
+//! A slot is free from the last poll of one body to the first poll of the next. The slot of a killed
+//! holder must not be granted before the end of its ttl, and must be granted soon after it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use std::time::Duration;
 use super::{Call, KILL, calls};
 use crate::record::{Entry, Event};
 
-/// What the referee knows about the run.
+/// The parameters of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// How many holders a key has at a time.
     pub permits: usize,
     /// The ttl of every lease.
     pub ttl: Duration,
-    /// For how long a free slot may stay free while somebody waits.
+    /// How long a slot may stay free while a call waits.
     pub gap: Duration,
 }
 
 /// How the keys of a record were used.
 #[derive(Debug, Clone, Default)]
 pub struct Use {
-    /// Everything against the rules, in words.
+    /// Each violation of a rule.
     pub violations: Vec<String>,
-    /// How many bodies of one key were at work at once, at most.
+    /// The most bodies of one key that ran at a time.
     pub most: usize,
-    /// The longest time for which a slot was free while somebody waited, where nobody was killed.
+    /// The longest time for which a slot was free while a call waited, where no holder was killed.
     pub longest: Duration,
 }
 
 impl Use {
-    /// Panics with everything that was against the rules.
+    /// Panics with all violations.
     pub fn assert_clean(&self) {
         super::assert_none(&self.violations);
     }
@@ -40,8 +40,8 @@ impl Use {
 
 type Interval = (Duration, Duration);
 
-/// Judges a record, its lines by time.
-pub fn judge(entries: &[Entry], rules: Rules) -> Use {
+/// Checks a record, whose entries are ordered by time.
+pub fn check(entries: &[Entry], rules: Rules) -> Use {
     let calls = calls(entries);
     let run = Run {
         rules,

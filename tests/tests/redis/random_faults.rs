@@ -1,4 +1,4 @@
-//! Workers, random faults, and a referee: a short run of what `tests/soak` does for hours.
+//! Workers, random faults, and a checker: a short run of what `tests/soak` does for hours.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tests::chaos::{self, Plan};
 fn a_short_run_with_random_faults_breaks_no_rule() {
     let report = chaos::run(&Plan::short());
     println!("{report}");
-    report.verdict.assert_clean();
-    let done = report.verdict.outcomes.get("done").copied().unwrap_or(0);
+    report.findings.assert_clean();
+    let done = report.findings.outcomes.get("done").copied().unwrap_or(0);
     assert!(done > 50, "{report}");
-    assert!(report.verdict.within > 5, "{report}");
+    assert!(report.findings.within > 5, "{report}");
     assert!(report.left.is_empty(), "{report}");
     assert!(report.faults.values().sum::<usize>() > 3, "{report}");
     assert!(report.took < Duration::from_secs(90), "{report}");

@@ -1,10 +1,10 @@
-//! The referees against histories that are made up.
+//! The checkers against histories that are made up.
 
 use std::time::Duration;
 
+use tests::checker::left::LOOK;
+use tests::checker::{Findings, KILL, Rules, check, idle, turns};
 use tests::record::{Entry, Event};
-use tests::referee::left::LOOK;
-use tests::referee::{KILL, Rules, Verdict, idle, judge, turns};
 
 /// `milliseconds process call event note`, and another key than `k`, which `@` comes before; in a note, `_`
 /// is a space. Of a fault, the process is the one that is hurt.
@@ -28,25 +28,25 @@ fn story(lines: &[&str]) -> Vec<Entry> {
         .collect()
 }
 
-fn judged(lines: &[&str]) -> Verdict {
+fn checked(lines: &[&str]) -> Findings {
     let rules = Rules {
         ttl: Duration::from_secs(2),
         longest_call: Duration::from_secs(60),
     };
-    judge(&story(lines), rules)
+    check(&story(lines), rules)
 }
 
 /// The one thing that is against the rules.
 #[track_caller]
 fn violation(lines: &[&str]) -> String {
-    let violations = judged(lines).violations;
+    let violations = checked(lines).violations;
     assert_eq!(violations.len(), 1, "{violations:?}");
     violations.concat()
 }
 
 #[track_caller]
 fn is_clean(lines: &[&str]) {
-    judged(lines).assert_clean();
+    checked(lines).assert_clean();
 }
 
 fn used(permits: usize, lines: &[&str]) -> idle::Use {
@@ -55,7 +55,7 @@ fn used(permits: usize, lines: &[&str]) -> idle::Use {
         ttl: Duration::from_secs(2),
         gap: Duration::from_millis(500),
     };
-    idle::judge(&story(lines), rules)
+    idle::check(&story(lines), rules)
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn several_keys_are_each_held() {
             format!("3 2 1 enter @{other}"),
         );
         let end = format!("5 2 1 outcome failed @{other}");
-        judged(&[
+        checked(&[
             "0 1 1 call @a+b",
             "1 1 1 enter @a+b",
             &call,
@@ -245,9 +245,9 @@ fn several_keys_are_each_held() {
 }
 
 /// `around` is the call around the second of two within the first.
-fn within(around: &str) -> Verdict {
+fn within(around: &str) -> Findings {
     let around = format!("11 1 3 within {around}");
-    judged(&[
+    checked(&[
         "0 1 1 call @a+b",
         "1 1 1 enter @a+b",
         "2 1 2 call @a",
@@ -294,13 +294,13 @@ fn a_call_within_another_excludes_other_processes() {
 }
 
 /// A success that leaves a mark on `key`, and at `asked` a call of `k` that was skipped.
-fn skipped(leaves: &str, key: &str, asked: u32) -> Verdict {
+fn skipped(leaves: &str, key: &str, asked: u32) -> Findings {
     let of_key = |line: &str| format!("{line} @{key}");
     let (call, outcome) = (
         format!("{asked} 2 1 call"),
         format!("{} 2 1 outcome skipped", asked + 5),
     );
-    judged(&[
+    checked(&[
         &of_key("0 1 1 call"),
         &of_key(&format!("1 1 1 leaves {leaves}")),
         &of_key("2 1 1 enter"),
@@ -349,7 +349,7 @@ fn a_mark_under_a_key_that_no_call_has_named_is_seen() {
     // The call around names both, and leaves no mark; the one within it leaves one on its own key.
     let found = |leaves: &str, key: &str, mark: &str, at: u32| {
         let mark = format!("{at} 9 0 mark {mark} @{key}");
-        judged(&[
+        checked(&[
             "0 1 1 call @a+b",
             "1 1 1 enter @a+b",
             "2 1 2 call @a",
@@ -375,20 +375,20 @@ fn a_mark_under_a_key_that_no_call_has_named_is_seen() {
 }
 
 /// What is found after a look, of a process whose one call has ended 10 ms before.
-fn left(what: &str, more: &[&str]) -> Verdict {
+fn left(what: &str, more: &[&str]) -> Findings {
     let at = LOOK.as_millis() + 110;
     let found = format!("{at} 9 0 left {what}");
     let mut lines = vec!["0 1 1 call", "100 1 1 outcome unavailable"];
     lines.extend(more);
     lines.push(&found);
-    judged(&lines)
+    checked(&lines)
 }
 
 #[test]
 fn what_is_left_of_a_call_that_is_gone_is_seen() {
     assert_eq!(left("held_1", &[]).violations.len(), 1);
     assert_eq!(left("queued_1", &[]).violations.len(), 1);
-    // Of another key's call, of another process, or of nobody who was ever heard of.
+    // Of another key's call, of another process, or of nobody in the record.
     assert_eq!(
         left("held_1", &["110 1 2 call @b", "1600 1 2 outcome busy"])
             .violations
@@ -414,7 +414,7 @@ fn what_is_held_by_a_call_that_goes_on_or_has_just_ended_is_not_left() {
 fn what_a_killed_process_had_may_stand_for_a_ttl() {
     let story = |at: u32| {
         let found = format!("{at} 9 0 left held_1");
-        judged(&["0 1 1 call", "100 1 0 fault kill", &found])
+        checked(&["0 1 1 call", "100 1 0 fault kill", &found])
     };
     let bound = u32::try_from(LOOK.as_millis()).unwrap() + 2_000 + 100;
     story(bound - 1).assert_clean();
@@ -424,7 +424,7 @@ fn what_a_killed_process_had_may_stand_for_a_ttl() {
 #[test]
 fn a_call_ends_in_a_documented_way_or_with_its_process() {
     for outcome in ["busy", "done", "unavailable", "lost", "failed", "skipped"] {
-        assert!(tests::referee::OUTCOMES.contains(&outcome), "{outcome}");
+        assert!(tests::checker::OUTCOMES.contains(&outcome), "{outcome}");
     }
     violation(&["0 1 1 call", "1 1 1 outcome undocumented"]);
     violation(&["0 1 1 call"]);

@@ -1,4 +1,4 @@
-//! Reads from a record who had how many turns, and how many others went before somebody who waited.
+//! Counts the turns of each caller in a record, and how often a waiter was overtaken.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::calls;
 use crate::record::Entry;
 
-/// How the turns of a record were shared.
+/// The distribution of turns in a record.
 #[derive(Debug, Clone, Default)]
 pub struct Turns {
     /// The turns of each caller, by process and name.
@@ -28,7 +28,7 @@ impl Turns {
     }
 }
 
-/// Reads a record of one key, its lines by time.
+/// Reads a record of one key, whose entries are ordered by time.
 pub fn turns(entries: &[Entry]) -> Turns {
     let calls = calls(entries);
     let mut begins: Vec<Duration> = calls.iter().filter_map(|call| call.entered).collect();

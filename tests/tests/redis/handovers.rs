@@ -17,10 +17,10 @@ fn left(server: &Server, lock: &str) -> Duration {
     Duration::from_millis(u64::try_from(server.pttl(lock)).unwrap_or(0))
 }
 
-/// However late the news of a grant or of a place in the line is, nobody relies on a lease for longer
-/// than the store does.
+/// However late the message of a grant or of a place in the queue comes, no client relies on a lease
+/// for longer than the store does.
 #[tokio::test]
-async fn a_lease_whose_news_came_late_is_not_relied_on_for_too_long() {
+async fn a_lease_whose_grant_message_came_late_is_not_relied_on_for_too_long() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let far = Client::connect(proxy.url()).await.unwrap();
@@ -36,7 +36,7 @@ async fn a_lease_whose_news_came_late_is_not_relied_on_for_too_long() {
         proxy.treat(Way::Replies, asking);
         let request = far.lock("sync:42").ttl(2 * SECOND).renew(false);
         let call = tokio::spawn(request.wait(PATIENT).acquire());
-        wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+        wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
         // The reply to that has arrived as well.
         nap(500).await;
         proxy.treat(Way::Replies, waking);
@@ -60,16 +60,16 @@ async fn a_lease_whose_news_came_late_is_not_relied_on_for_too_long() {
     }
 }
 
-/// News that comes when the lease is over starts no body; the call goes on waiting for another.
+/// A grant message that comes after the end of its lease starts no body: the call goes on waiting.
 #[tokio::test]
-async fn a_lease_whose_news_came_after_its_end_is_not_used() {
+async fn a_lease_whose_grant_message_came_after_its_end_is_not_used() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let far = Client::connect(proxy.url()).await.unwrap();
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let request = far.lock("sync:42").ttl(SECOND / 2).renew(false);
     let call = tokio::spawn(request.wait(PATIENT).acquire());
-    wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
     nap(100).await;
     proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(900)));
     lease.release().await.unwrap();
@@ -96,7 +96,7 @@ async fn a_lease_that_is_handed_over_runs_for_the_ttl_that_its_new_holder_asked_
         let lease = locks.lock("sync:42").ttl(ttl).acquire().await.unwrap();
         let request = other.lock("sync:42").ttl(asked).wait(PATIENT);
         let call = tokio::spawn(request.acquire());
-        wait::until("it stands in line", || server.waiters("lock:sync:42") == 1).await;
+        wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
         lease.release().await.unwrap();
         let lease = call.await.unwrap().unwrap();
         assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
@@ -183,13 +183,13 @@ async fn who_waits_for_several_keys_blocks_none_of_them_meanwhile() {
     let a = locks.lock("a").acquire().await.unwrap();
     let b = locks.lock("b").acquire().await.unwrap();
     let both = tokio::spawn(several.lock_all(["a", "b"]).wait(PATIENT).acquire());
-    wait::until("it stands in line", || {
+    wait::until("it is queued", || {
         server.waiters("lock:a") + server.waiters("lock:b") == 1
     })
     .await;
     let one = tokio::spawn(single.lock("a").wait(PATIENT).acquire());
-    let in_line = || server.waiters("lock:a") + server.waiters("lock:b");
-    wait::until("both stand in line", || in_line() == 2).await;
+    let queued = || server.waiters("lock:a") + server.waiters("lock:b");
+    wait::until("both are queued", || queued() == 2).await;
     // The first of those who wait for `a` has no use for it yet.
     a.release().await.unwrap();
     let one = tokio::time::timeout(LOOK + SLACK, one).await;
@@ -260,19 +260,19 @@ async fn a_holder_that_wakes_nobody_costs_at_most_one_look() {
     assert_eq!(server.size(), 0);
 }
 
-/// Whatever somebody puts into the line, it is not handed the key.
+/// No malformed entry of the wait queue is granted the lock.
 #[tokio::test]
-async fn nonsense_in_the_line_is_passed_over() {
+async fn malformed_queue_entries_are_passed_over() {
     let (server, locks) = pair().await;
     let lease = locks.lock("sync:42").acquire().await.unwrap();
     let mut callers = Callers::new(&server, "sync:42");
     callers.arrive(&client(&server).await).await;
-    let line = "lock:wait:{lock:sync:42}";
+    let queue = "lock:wait:{lock:sync:42}";
     let long = "x".repeat(10_000);
     let odd = [
         "",
         " ",
-        "nonsense",
+        "malformed",
         "a b c d",
         "a 30000 1 nobody-listens",
         "a -5 1 nobody-listens",
@@ -286,7 +286,7 @@ async fn nonsense_in_the_line_is_passed_over() {
     ];
     for (score, member) in odd.iter().enumerate() {
         let score = format!("-{score}");
-        let _: usize = server.words(&["ZADD", line, &score, member]).unwrap();
+        let _: usize = server.words(&["ZADD", queue, &score, member]).unwrap();
     }
     lease.release().await.unwrap();
     callers.within(LOOK + SLACK, 1).await;
@@ -298,12 +298,12 @@ async fn nonsense_in_the_line_is_passed_over() {
 
 /// Nor does it keep the mark of work that is done from being left.
 #[tokio::test]
-async fn nonsense_in_the_line_keeps_no_mark_away() {
+async fn malformed_queue_entries_keep_no_mark_from_being_set() {
     let (server, locks) = pair().await;
     let mine = locks.clone();
     let runs = tokio::spawn(async move { nightly(&mine).await });
     wait::until("it runs", || server.get("lock:nightly").is_some()).await;
-    let _: usize = server.ask("ZADD lock:wait:{lock:nightly} 1 nonsense 2 a");
+    let _: usize = server.ask("ZADD lock:wait:{lock:nightly} 1 malformed 2 a");
     runs.await.unwrap().unwrap();
     let mark = server.get("lock:nightly").unwrap_or_default();
     assert!(mark.starts_with("done@"), "{mark}");
@@ -311,7 +311,7 @@ async fn nonsense_in_the_line_keeps_no_mark_away() {
 }
 
 #[tokio::test]
-async fn something_else_in_place_of_the_line_keeps_nobody_from_giving_back() {
+async fn another_type_under_the_queues_key_keeps_nobody_from_giving_back() {
     for odd in [
         "SET lock:wait:{lock:sync:42} x",
         "LPUSH lock:wait:{lock:sync:42} x",

@@ -1,8 +1,8 @@
-//! Reads from a record whether marks were borne by the keys that were named, and by no others.
+//! Checks that the keys that a call named have its marks, and no other keys.
 //!
-//! A call that was skipped has had a success before it, of a call that leaves such a mark on one of its
-//! keys. What the test finds under a key was left there by a call that named it, and not for longer than
-//! that asked for.
+//! Before each skipped call, a call that leaves such a mark on one of its keys has succeeded. A mark that
+//! the test finds under a key was left by a call that named the key, and for no longer than that call
+//! asked for.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ pub const DONE: &str = "done";
 /// The mark of a key that stays closed.
 pub const CLOSED: &str = "closed";
 
-/// How late what a call has sent may be carried out: no fault lasts for longer, and a mark counts from then.
+/// How late the server may run a request: no fault lasts longer, and a mark counts from that moment.
 const LATEST: Duration = Duration::from_millis(3_500);
 
-/// What is against the rules, in words.
-pub(super) fn judge(entries: &[Entry], calls: &[Call]) -> Vec<String> {
+/// Each violation of a rule.
+pub(super) fn check(entries: &[Entry], calls: &[Call]) -> Vec<String> {
     let mut violations = Vec::new();
     for call in calls {
         if let Some((ended, outcome)) = &call.ended
@@ -46,7 +46,7 @@ pub(super) fn judge(entries: &[Entry], calls: &[Call]) -> Vec<String> {
     violations
 }
 
-/// Whether a key may bear a mark at some moment of a time.
+/// Whether a key may have a mark at some moment of an interval.
 fn bears(calls: &[Call], key: &str, mark: &str, (from, to): (Duration, Duration)) -> bool {
     calls.iter().filter(|call| call.is_of(key)).any(|call| {
         let Some((leaves, length)) = &call.leaves else {
