@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use tokio::sync::Notify;
 
-use crate::acquisition::{Acquisition, Common, LeaseOptions, LockKeys, QueueId};
+use crate::acquisition::{
+    Acquisition, Common, Event, LeaseOptions, LockKeys, QueueId, Return, State,
+};
 use crate::error::{LossCause, StoreError};
 use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
@@ -26,12 +28,14 @@ use crate::store::{Reply, Store};
 mod confirmed;
 mod extensions;
 mod in_flight;
+mod open;
 mod pending;
 mod renewals;
 mod schedule;
 
 pub(crate) use in_flight::OnItsWay;
 use in_flight::{InFlight, RequestKind};
+use open::Open;
 use schedule::RenewalSchedule;
 pub(crate) use schedule::ScheduleKey;
 
@@ -52,6 +56,7 @@ pub(crate) struct Keeper {
     pub(crate) process: Process,
     schedule: Arc<RenewalSchedule>,
     in_flight: InFlight,
+    open: Open,
     /// Whether a release was lately not answered.
     unanswered: AtomicBool,
     /// The store answers again.
@@ -129,6 +134,7 @@ impl Keeper {
             process: Process::here(),
             schedule: Arc::clone(&schedule),
             in_flight: InFlight::default(),
+            open: Open::default(),
             unanswered: AtomicBool::new(false),
             answers_again: Notify::new(),
             pending: Mutex::default(),
@@ -222,9 +228,24 @@ impl Keeper {
     /// Gives a lease that nobody holds any more to the next caller who waits for it here, if one
     /// does and may.
     fn hand_over(&self, lease: &Arc<Acquisition>) -> bool {
-        self.queues.have_met(lease.queue)
-            && lease.can_be_handed_over()
-            && self.queues.hand_over(lease)
+        if !self.queues.have_met(lease.queue) || !lease.can_be_handed_over() {
+            return false;
+        }
+        // Before it is offered: the next caller may be gone before this goes on, and the lease on its
+        // way back.
+        if let Err(now) = lease.happens(Event::HandOn) {
+            return matches!(now, State::Over(_, Return::HandedOn | Return::Unclaimed));
+        }
+        self.open(lease);
+        if !self.queues.hand_over(lease) {
+            self.close(lease);
+            if lease.happens(Event::NotHandedOn).is_ok() {
+                return false;
+            }
+            // A shutdown has taken it back.
+        }
+        self.counters.released.up();
+        true
     }
 
     /// The same for a lease that the next caller did not live to take: if need be, it goes back.
@@ -264,17 +285,19 @@ impl Keeper {
     /// Lets no more leases be had, ends every one, and waits until every key is back, or has expired
     /// by itself.
     ///
-    /// Requests on their way are waited for as long as the store may take to answer them.
+    /// Requests on their way are waited for as long as the store may take to answer them. Then what
+    /// their callers may have been granted goes back, for they may not be polled any more.
     /// A body that blocks its thread cannot be stopped; its key stays until its lease has ended.
     pub(crate) async fn shut_down(self: &Arc<Self>) {
         self.queues.close(&StoreError::refused(SHUT_DOWN));
         let patience = Instant::now() + self.patience;
         self.end_all();
         let asking = self.in_flight.none(RequestKind::Asking);
-        if self.background.until(patience, asking).await.is_ok() {
-            // What was on its way may have become a lease.
-            self.end_all();
+        if self.background.until(patience, asking).await.is_err() {
+            self.give_back_all_open();
         }
+        // What was on its way may have become a lease.
+        self.end_all();
         let held = self.schedule.all();
         let held = held.iter().map(|(_, lease)| lease.deadline());
         let pending: Vec<_> = self.pending().iter().map(|(_, until)| *until).collect();

@@ -57,7 +57,7 @@ pub(super) fn take(
                     front.expect(caller.answered_by(&call));
                     front
                 }
-                Turn::Handed(front, from) => return Ok(caller.go_on(&mut call, front, &from)),
+                Turn::Handed(front, from) => return caller.go_on(&mut call, front, &from),
             },
         };
         let mut asked = Asked::new(keeper, &mut call, queue);
@@ -70,7 +70,7 @@ pub(super) fn take(
             && asked.now() < until
         {
             keeper.queues.set_contended(queue, false);
-            return Ok(asked.into_lease(front, slot, until, Granted::Alone));
+            return asked.into_lease(front, slot, until, Granted::Alone);
         }
         caller.ask_on(asked, front, answer, wakeups).await
     }
@@ -103,7 +103,15 @@ impl Caller<'_> {
     }
 
     /// Goes on with the lease of the caller before, with options of its own.
-    fn go_on(&self, call: &mut Call, front: Front, from: &Acquisition) -> Lease {
+    fn go_on(
+        &self,
+        call: &mut Call,
+        front: Front,
+        from: &Arc<Acquisition>,
+    ) -> Result<Lease, Error> {
+        if !self.keeper.close(from) {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
         let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
         let queue = front.queue();
         let keeper = self.keeper;
@@ -115,7 +123,7 @@ impl Caller<'_> {
         });
         let acquisition = Arc::new(acquisition);
         front.granted(&acquisition, Granted::Handed);
-        Lease::new(acquisition, Arc::clone(keeper))
+        Ok(Lease::new(acquisition, Arc::clone(keeper)))
     }
 
     /// Goes on after a first answer that was no lease.
@@ -139,7 +147,7 @@ impl Caller<'_> {
                     Ok(Acquired::Granted { slot, until, .. }) => {
                         if now < until {
                             queues.set_contended(queue, granted_after == Granted::AmongOthers);
-                            return Ok(asked.into_lease(front, slot, until, granted_after));
+                            return asked.into_lease(front, slot, until, granted_after);
                         }
                         if now >= give_up {
                             return Err(asked.unavailable(StoreError::late()));
@@ -200,7 +208,7 @@ impl Caller<'_> {
                     // What has run out by half is asked for anew.
                     && asked.now() + relied_on(ttl) / 2 < until
                 {
-                    return Ok(asked.into_lease(front, slot, until, granted_after));
+                    return asked.into_lease(front, slot, until, granted_after);
                 }
                 front.expect(asked.answered_by());
                 answer = asked.once(true).await;
@@ -294,7 +302,7 @@ fn next_look(
 /// got.
 struct Asked<'a> {
     keeper: &'a Arc<Keeper>,
-    /// Nobody else has it before it is a lease.
+    /// Nobody else has it before it is a lease, but a shutdown.
     acquisition: Arc<Acquisition>,
     owner: String,
     waits: bool,
@@ -308,11 +316,12 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn new(keeper: &'a Arc<Keeper>, call: &mut Call, queue: QueueId) -> Self {
         let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
-        let acquisition = keeper.acquisition(keys, queue, call.clock, options);
+        let acquisition = Arc::new(keeper.acquisition(keys, queue, call.clock, options));
+        keeper.open(&acquisition);
         Self {
             keeper,
             owner: acquisition.owner(),
-            acquisition: Arc::new(acquisition),
+            acquisition,
             waits: call.waits,
             give_up: call.give_up,
             in_flight: false,
@@ -378,7 +387,16 @@ impl<'a> Asked<'a> {
         answer
     }
 
-    fn into_lease(mut self, front: Front, slot: usize, until: Instant, granted: Granted) -> Lease {
+    fn into_lease(
+        mut self,
+        front: Front,
+        slot: usize,
+        until: Instant,
+        granted: Granted,
+    ) -> Result<Lease, Error> {
+        if !self.keeper.close(&self.acquisition) {
+            return Err(self.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
         let at = until.checked_sub(relied_on(self.acquisition.ttl()));
         let at = at.unwrap_or(until);
         if let Some(acquisition) = Arc::get_mut(&mut self.acquisition) {
@@ -388,7 +406,7 @@ impl<'a> Asked<'a> {
         self.is_lease = true;
         let acquisition = Arc::clone(&self.acquisition);
         front.granted(&acquisition, granted);
-        Lease::new(acquisition, Arc::clone(self.keeper))
+        Ok(Lease::new(acquisition, Arc::clone(self.keeper)))
     }
 
     /// The key that an answer speaks of, as the user knows it.
@@ -403,7 +421,12 @@ impl<'a> Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        if self.is_lease {
+        if self.is_lease || self.keeper.check_process().is_err() {
+            return;
+        }
+        self.keeper.close(&self.acquisition);
+        // A shutdown has given it back.
+        if self.acquisition.has_ended() {
             return;
         }
         if self.in_flight {

@@ -14,21 +14,23 @@
 //!                  Lose(cause) ▼             ▼      ▼
 //!                            Over(GivenBack or Lost, …)
 //!
-//!      NotYet ──HandOn (given back only)──► HandedOn ──NotTaken──► Unclaimed
-//!        │ Release                                                   │ Release
-//!        ▼                                                           ▼
-//!      Asked ◄───────────────────────────────────────────────────────┘
-//!        │ │ ▲
-//!        │ │ └─Release─ Failed, InDoubt ◄─┐
-//!        │ └────────────Fail──────────────┘
-//!        └──Answer──► Done
+//!             HandOn (given back only)
+//!      NotYet ─────────────────────────► HandedOn ──NotTaken──► Unclaimed
+//!        │ ▲                              │                       │
+//!        │ └───────────NotHandedOn────────┘                       │
+//!        │ Release                                                │ Answer
+//!        ▼                                                        ▼
+//!      Asked ──────────────────────Answer───────────────────────► Done
+//!        │ ▲
+//!        │ └─Release─ Failed, InDoubt ◄─┐
+//!        └────────────Fail──────────────┘
 //! ```
 //!
 //! Who causes what: the call that asks `Ask`, `Refuse` and `Grant`; the holder, or whatever drops its
-//! last handle, `GiveBack`; the keeper and a shutdown `Lose`; whoever gives the keys back `HandOn`,
-//! `Release`, `Answer` and `Fail`; a caller that does not take what was handed to it `NotTaken`. An
-//! event that has no arrow from the present state changes nothing: of two that end a lease, the first
-//! one counts.
+//! last handle, `GiveBack`; the keeper and a shutdown `Lose`; whoever gives the keys back `HandOn`
+//! before it offers them to the next caller, `NotHandedOn` where none was there, `Release`, `Answer` and
+//! `Fail`; a caller that does not take what was handed to it `NotTaken`. An event that has no arrow from
+//! the present state changes nothing: of two that end a lease, the first one counts.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -62,9 +64,9 @@ listed! {
     pub(crate) enum Return {
         /// Nobody has asked the store to take them.
         NotYet,
-        /// Another caller of this process goes on with them.
+        /// Another caller of this process goes on with them, or is being offered them.
         HandedOn,
-        /// They were handed on, and not taken.
+        /// They were handed on, and not taken: whoever was to have them gives them back.
         Unclaimed,
         /// The store is being asked.
         Asked,
@@ -84,6 +86,7 @@ pub(crate) enum Event {
     GiveBack,
     Lose(LossCause),
     HandOn,
+    NotHandedOn,
     NotTaken,
     Release,
     Answer,
@@ -106,11 +109,12 @@ impl State {
             (Self::Over(EndedBy::GivenBack, NotYet), Event::HandOn) => {
                 Self::Over(EndedBy::GivenBack, HandedOn)
             }
+            (Self::Over(ending, HandedOn), Event::NotHandedOn) => Self::Over(ending, NotYet),
             (Self::Over(ending, HandedOn), Event::NotTaken) => Self::Over(ending, Unclaimed),
-            (Self::Over(ending, NotYet | Unclaimed | Asked | Failed | InDoubt), Event::Release) => {
+            (Self::Over(ending, NotYet | Asked | Failed | InDoubt), Event::Release) => {
                 Self::Over(ending, Asked)
             }
-            (Self::Over(ending, Asked), Event::Answer) => Self::Over(ending, Done),
+            (Self::Over(ending, Asked | Unclaimed), Event::Answer) => Self::Over(ending, Done),
             (Self::Over(ending, Asked), Event::Fail { in_doubt }) => {
                 Self::Over(ending, if in_doubt { InDoubt } else { Failed })
             }
@@ -226,7 +230,7 @@ mod tests {
         before_the_end.into_iter().chain(over).collect()
     }
 
-    const EVENTS: [Event; 12] = [
+    const EVENTS: [Event; 13] = [
         Event::Ask,
         Event::Refuse { queued: true },
         Event::Refuse { queued: false },
@@ -234,6 +238,7 @@ mod tests {
         Event::GiveBack,
         Event::Lose(LossCause::Taken),
         Event::HandOn,
+        Event::NotHandedOn,
         Event::NotTaken,
         Event::Release,
         Event::Answer,
@@ -282,11 +287,14 @@ mod tests {
         ];
         for ending in endings() {
             let over = |returned| State::Over(ending, returned);
+            arrows.push((over(HandedOn), Event::NotHandedOn, over(NotYet)));
             arrows.push((over(HandedOn), Event::NotTaken, over(Unclaimed)));
-            for from in [NotYet, Unclaimed, Asked, Failed, InDoubt] {
+            for from in [NotYet, Asked, Failed, InDoubt] {
                 arrows.push((over(from), Event::Release, over(Asked)));
             }
-            arrows.push((over(Asked), Event::Answer, over(Done)));
+            for from in [Asked, Unclaimed] {
+                arrows.push((over(from), Event::Answer, over(Done)));
+            }
             arrows.push((over(Asked), failed, over(Failed)));
             arrows.push((over(Asked), in_doubt, over(InDoubt)));
         }

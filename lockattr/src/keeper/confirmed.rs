@@ -23,8 +23,6 @@ impl Keeper {
         let _on_its_way = OnItsWay::new(&**self, RequestKind::Releasing);
         if self.hand_over(lease) {
             self.forget(key);
-            let _ = lease.happens(Event::HandOn);
-            self.counters.released.up();
             return Ok(());
         }
         let _ = lease.happens(Event::Release);

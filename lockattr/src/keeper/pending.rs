@@ -69,19 +69,24 @@ impl Keeper {
         }
         acquisition.give_back();
         match acquisition.state() {
-            State::Over(_, Return::HandedOn | Return::Done) => {}
-            State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {
-                let _ = acquisition.happens(Event::HandOn);
-                self.counters.released.up();
-            }
-            _ => self.release(acquisition, held),
+            State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done) => {}
+            State::Over(_, Return::NotYet) if held && self.hand_over(&acquisition) => {}
+            _ if held => self.release_held(&acquisition),
+            _ => self.release(acquisition, false),
         }
     }
 
     /// The same for a lease that was handed on, and that nobody has taken.
     pub(crate) fn take_back(self: &Arc<Self>, lease: &Arc<Acquisition>) {
-        let _ = lease.happens(Event::NotTaken);
-        self.give_back(Arc::clone(lease));
+        if self.check_process().is_ok() && lease.happens(Event::NotTaken).is_ok() {
+            self.close(lease);
+            self.release_held(lease);
+        }
+    }
+
+    fn release_held(self: &Arc<Self>, lease: &Arc<Acquisition>) {
+        self.release(Arc::clone(lease), true);
+        self.left(lease);
     }
 
     /// What the requests of a lease that was given back may yet leave beside what it held: one of them
@@ -96,14 +101,15 @@ impl Keeper {
     fn release(self: &Arc<Self>, acquisition: Arc<Acquisition>, held: bool) {
         let keeper = Arc::clone(self);
         let left = acquisition.ttl_to_ask(acquisition.ttl());
-        let left = left.max(acquisition.done_for().unwrap_or_default());
+        // A mark that is owed is asked for as long as it would last; a shutdown waits for the keys alone.
+        let owed = left.max(acquisition.done_for().unwrap_or_default());
         let waited_for = (
             OnItsWay::new(Arc::clone(self), RequestKind::Releasing),
             self.pending_until(Instant::now() + left),
         );
         let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             if held {
-                keeper.release_lease(&acquisition, left).await;
+                keeper.release_lease(&acquisition, owed).await;
             } else if !acquisition.is_unanswered() {
                 keeper.release_request(&acquisition).await;
             } else {
@@ -184,14 +190,14 @@ impl Keeper {
         }
     }
 
-    async fn release_lease(&self, lease: &Acquisition, left: Duration) {
+    async fn release_lease(&self, lease: &Acquisition, tries_for: Duration) {
         let before = lease.state();
         let quiet = matches!(before, State::Over(_, Return::Unclaimed));
         let mut told = matches!(before, State::Over(_, Return::Failed | Return::InDoubt)) || quiet;
         // An earlier request that was not answered may have done it.
         let mut maybe_done = matches!(before, State::Over(_, Return::Asked | Return::InDoubt));
         let marked = lease.done_for().is_some();
-        let mut retry = Retry::until(Instant::now() + left);
+        let mut retry = Retry::until(Instant::now() + tries_for);
         let owner = lease.owner();
         loop {
             let left_behind = lease.leaves();

@@ -50,12 +50,11 @@ impl Drop for Handle {
         }
         if matches!(
             self.acquisition.state(),
-            State::Over(_, Return::Done | Return::HandedOn)
+            State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done)
         ) {
             return;
         }
         self.keeper.give_back(Arc::clone(&self.acquisition));
-        self.keeper.left(&self.acquisition);
         // Only now: shutting down waits for what is in the schedule or on its way back.
         self.keeper.forget(self.key);
     }

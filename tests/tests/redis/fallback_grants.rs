@@ -8,7 +8,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{SLACK, Section, nap, pair, runtimes};
+use crate::support::{BOUND, SLACK, Section, nap, pair, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -104,4 +104,52 @@ async fn nothing_is_asked_for_after_a_shutdown_that_a_call_beside_a_local_lease_
     let (ran, (asked, answer)) = tokio::join!(running, rest);
     println!("{ran:?}, {answer}");
     assert_eq!(asked, 0, "keys were asked for after the shutdown");
+}
+
+/// In a queue of its own, as above.
+#[distributed_lock(
+    key = ["a", "b"],
+    ttl = "20s",
+    wait = "15s",
+    on_unavailable = local,
+    client = locks
+)]
+async fn patient_local(locks: &Client) -> Result<(), Error> {
+    Ok(())
+}
+
+/// A local call waits for a lease that the store has granted before it went away.
+async fn goes_on_when_it_is_given_back(next_is_dropped: bool) {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    let request = || locks.lock("a").ttl(20 * SECOND);
+    let lease = request().acquire().await.unwrap();
+    let mut next = Box::pin(request().wait(60 * SECOND).acquire());
+    if next_is_dropped {
+        assert!(polled(next.as_mut(), 1).await.is_none());
+    }
+    proxy.refuse();
+    let mut call = Box::pin(patient_local(&locks));
+    let early = tokio::time::timeout(2 * SECOND, call.as_mut()).await;
+    assert!(early.is_err(), "{early:?}");
+    let start = Instant::now();
+    let release = async {
+        lease.release().await.unwrap();
+        drop(next);
+    };
+    let (answer, ()) = tokio::join!(call, release);
+    answer.unwrap();
+    let took = start.elapsed();
+    assert!(took < BOUND + SLACK, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_local_call_goes_on_when_a_lease_of_the_store_is_given_back() {
+    goes_on_when_it_is_given_back(false).await;
+}
+
+#[tokio::test]
+async fn a_local_call_goes_on_when_a_lease_was_handed_on_and_not_taken() {
+    goes_on_when_it_is_given_back(true).await;
 }

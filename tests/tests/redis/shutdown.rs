@@ -4,6 +4,8 @@ use std::future::pending;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
+use tests::proxy::Proxy;
+use tests::server::Server;
 use tests::wait;
 
 use crate::support::{behind_a_proxy, pair};
@@ -84,4 +86,24 @@ async fn a_shutdown_ends_with_the_lease_of_a_release_that_is_awaited() {
     tokio::task::yield_now().await;
     shuts_down_within(&locks, left).await;
     let _ = releasing.await.unwrap();
+}
+
+#[distributed_lock(key = "sync:42", ttl = "1s", once = "1h", client = locks)]
+async fn once(
+    locks: &Client,
+    inside: impl Future<Output: Send> + Send,
+) -> Result<Option<()>, Error> {
+    inside.await;
+    Ok(Some(()))
+}
+
+/// The mark that is owed would last for an hour.
+#[tokio::test]
+async fn a_shutdown_waits_for_a_mark_that_is_owed_no_longer_than_for_its_lease() {
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    once(&locks, async { proxy.refuse() }).await.unwrap();
+    let shut_down = shuts_down_within(&locks, SECOND);
+    tokio::time::timeout(20 * SECOND, shut_down).await.unwrap();
 }
