@@ -37,8 +37,8 @@ impl Sleeping {
     }
 
     fn is_given_back(&self) {
-        wait::block_until("it is given back", || self.is_free());
-        assert!(self.released.load(Ordering::SeqCst) > 0);
+        let is_given_back = || self.is_free() && self.released.load(Ordering::SeqCst) > 0;
+        wait::block_until("it is given back", is_given_back);
     }
 }
 
