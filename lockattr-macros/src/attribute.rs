@@ -10,7 +10,7 @@ use crate::errors::CollectedErrors;
 use crate::expand;
 use crate::function::{Function, Scope, plain};
 use crate::item::Item;
-use crate::key::Key;
+use crate::key::KeyTemplate;
 use crate::lock::{self, Lock};
 
 /// Input:  `key = "sync:<id>"`, `async fn f(id: u8) { … }`
@@ -43,7 +43,7 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut locks = Vec::new();
     for args in all {
         errors.keep(free_name(&args, &scope));
-        let keys = args.keys.iter().map(|key| Key::new(key, &scope));
+        let keys = args.keys.iter().map(|key| KeyTemplate::new(key, &scope));
         let keys: Vec<_> = keys.filter_map(|key| errors.keep(key)).collect();
         locks.push(Lock { args, keys });
     }

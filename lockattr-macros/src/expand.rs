@@ -7,7 +7,7 @@ use syn::Type;
 use crate::body::{self, Tail};
 use crate::function::{Function, Shape};
 use crate::locals::Locals;
-use crate::lock::{Context, Lock, private};
+use crate::lock::{Lock, LockSite, private};
 use crate::pattern::Rebind;
 use crate::tokens::located;
 
@@ -192,7 +192,7 @@ impl Guard<'_> {
         let hint = self.hint(self.output.as_ref());
         let mut body = body.clone();
         for (index, lock) in self.locks.iter().enumerate().rev() {
-            let context = Context {
+            let context = LockSite {
                 locals: &self.locals,
                 hint: &hint,
                 return_type: self.output_span,

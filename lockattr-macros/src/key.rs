@@ -16,7 +16,7 @@ use crate::suggest::nearest;
 use crate::template::{self, Piece};
 use crate::template_error::{Candidates, TemplateError, TemplateErrorKind};
 
-pub(crate) struct Key {
+pub(crate) struct KeyTemplate {
     pub(crate) parts: Vec<Part>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Part {
     },
 }
 
-impl Key {
+impl KeyTemplate {
     pub(crate) fn new(literal: &LitStr, scope: &Scope) -> Result<Self, Error> {
         let text = literal.value();
         let (pieces, mut errors) = template::parse(&text, |path| correction(path, scope));

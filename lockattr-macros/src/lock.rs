@@ -6,7 +6,7 @@ use syn::Expr;
 use syn::spanned::Spanned as _;
 
 use crate::args::{Args, OnBusy, OnLost, OnUnavailable};
-use crate::key::{Key, Part};
+use crate::key::{KeyTemplate, Part};
 use crate::locals::Locals;
 use crate::tokens::{located, operand};
 use crate::values::DurationValue;
@@ -15,11 +15,11 @@ use crate::values::DurationValue;
 pub(crate) struct Lock {
     pub(crate) args: Args,
     /// One, or several that are taken together.
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<KeyTemplate>,
 }
 
 /// What the expansion of one lock needs to know of its function.
-pub(crate) struct Context<'a> {
+pub(crate) struct LockSite<'a> {
     pub(crate) locals: &'a Locals,
     /// Gives the block of the body its type.
     pub(crate) hint: &'a TokenStream,
@@ -72,8 +72,8 @@ impl Lock {
 
     /// Input:  BODY, which ends in its value
     /// Output: statements that take the lock, run BODY under it, give it back and `return`
-    pub(crate) fn guarded(&self, context: &Context<'_>, body: &TokenStream) -> TokenStream {
-        let Context {
+    pub(crate) fn guarded(&self, context: &LockSite<'_>, body: &TokenStream) -> TokenStream {
+        let LockSite {
             locals,
             hint,
             index,
@@ -153,7 +153,7 @@ impl Lock {
     fn end(
         &self,
         private: &TokenStream,
-        context: &Context<'_>,
+        context: &LockSite<'_>,
         prepared: &TokenStream,
         run: &Ident,
     ) -> TokenStream {
@@ -199,7 +199,7 @@ impl Lock {
 
 /// Input:  `"sync:<order.id>"`
 /// Output: `{ let w = KeyWriter::new(25); let w = KeyWriter::text(w, "sync:"); … finish(w) }`
-fn key_tokens(private: &TokenStream, key: &Key, locals: &Locals) -> TokenStream {
+fn key_tokens(private: &TokenStream, key: &KeyTemplate, locals: &Locals) -> TokenStream {
     /// The capacity for one value. Most ids fit, and the text grows for others.
     const PER_VALUE: usize = 20;
     let ours = locals.ours;
@@ -248,7 +248,7 @@ fn key_tokens(private: &TokenStream, key: &Key, locals: &Locals) -> TokenStream 
 
 /// Input:  `["account:<from>", "account:<to>"]`
 /// Output: `Keys::all([ … first key …, … second key … ])`; a single key stays alone
-fn keys_tokens(private: &TokenStream, keys: &[Key], locals: &Locals) -> TokenStream {
+fn keys_tokens(private: &TokenStream, keys: &[KeyTemplate], locals: &Locals) -> TokenStream {
     if let [key] = keys {
         return key_tokens(private, key, locals);
     }
@@ -343,7 +343,7 @@ fn typed(expr: &Expr, ty: &TokenStream, locals: &Locals) -> TokenStream {
 /// Output: `return busy_skip(error)`, located at the return type, which has to support the policy
 fn return_tokens(
     private: &TokenStream,
-    context: &Context<'_>,
+    context: &LockSite<'_>,
     event: &str,
     by: ReturnBy<'_>,
 ) -> TokenStream {

@@ -9,15 +9,15 @@ use syn::{Attribute, Expr, FnArg, Pat, PatIdent, Token};
 /// Input:  `Json(Order { id, owner: (name, _), .. })`
 /// Output: `[id, name]`
 pub(crate) fn names(pat: &Pat) -> Vec<Ident> {
-    let mut visitor = Names(Vec::new());
+    let mut visitor = BoundNames(Vec::new());
     // The visitor changes nothing. Using syn's mutable visitor alone keeps the build short.
     visitor.visit_pat_mut(&mut pat.clone());
     visitor.0
 }
 
-struct Names(Vec<Ident>);
+struct BoundNames(Vec<Ident>);
 
-impl VisitMut for Names {
+impl VisitMut for BoundNames {
     fn visit_pat_ident_mut(&mut self, pat: &mut PatIdent) {
         if !self.0.contains(&pat.ident) {
             self.0.push(pat.ident.clone());

@@ -36,7 +36,7 @@ pub(crate) const HEARS_WITHIN: Duration = Duration::from_millis(250);
 /// All wait queues of one client.
 #[derive(Debug)]
 pub(crate) struct WaitQueues {
-    table: Mutex<Table>,
+    table: Mutex<QueueTable>,
     clock: Clock,
     process: Process,
     hears_within: Duration,
@@ -49,7 +49,7 @@ pub(crate) struct WaitQueues {
 
 /// The queues that there are. One exists while somebody asks, holds or waits; it is in one of these.
 #[derive(Debug, Default)]
-struct Table {
+struct QueueTable {
     /// One asks the store, and will have done something by then.
     asking: HashMap<QueueId, Instant, AsItIs>,
     /// One holds. Ten thousand of these are nothing special, hence few bytes for each.
@@ -439,7 +439,7 @@ impl WaitQueues {
 
     /// Nothing may be woken or dropped while this is held: a waker may poll inline, and what is dropped
     /// may hold the last handle of a task that comes back here.
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, QueueTable> {
         // A panic while it was held is a fault of this file; it is still usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -450,7 +450,7 @@ fn tell_one(tell: Teller, told: Told) {
     let _ = tell.send(told);
 }
 
-impl Table {
+impl QueueTable {
     fn exists(&self, id: QueueId) -> bool {
         self.held.contains(&id) || self.asking.contains_key(&id) || self.met.contains_key(&id)
     }

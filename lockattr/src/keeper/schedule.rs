@@ -25,7 +25,7 @@ pub(crate) struct ScheduleKey {
 
 #[derive(Debug)]
 pub(super) struct RenewalSchedule {
-    table: Mutex<Table>,
+    table: Mutex<ScheduleTable>,
     /// The first entry is due sooner than the watch has planned to wake up.
     sooner: Notify,
     /// A lease has left the table, or its renewal is over.
@@ -34,7 +34,7 @@ pub(super) struct RenewalSchedule {
 
 /// Ten thousand leases are nothing special, hence few bytes for each, and no allocation.
 #[derive(Debug)]
-struct Table {
+struct ScheduleTable {
     entries: Vec<Scheduled>,
     /// The first free entry.
     free: u32,
@@ -79,7 +79,7 @@ pub(super) type Batch = Vec<(ScheduleKey, Arc<Acquisition>)>;
 impl Default for RenewalSchedule {
     fn default() -> Self {
         Self {
-            table: Mutex::new(Table {
+            table: Mutex::new(ScheduleTable {
                 entries: Vec::new(),
                 free: NOWHERE,
                 held: 0,
@@ -261,13 +261,13 @@ impl RenewalSchedule {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ScheduleTable> {
         // A panic while the table was held is a fault of this file; the table is still usable.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ScheduleTable {
     fn enter(&mut self, lease: Arc<Acquisition>) -> ScheduleKey {
         self.held += 1;
         let index = self.free;

@@ -226,7 +226,7 @@ impl WakeUps for OfOwner<'_> {
 impl Drop for OfOwner<'_> {
     fn drop(&mut self) {
         let mut state = self.memory.state();
-        let listener = state.locks.stop_listening(&self.owner);
+        let listener = state.locks.close_inbox(&self.owner);
         drop(state);
         // Its waker may be the last handle of a task, whose end may come back here.
         drop(listener);

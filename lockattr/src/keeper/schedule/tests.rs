@@ -77,7 +77,7 @@ fn a_few_leases_share_their_calls_as_well() {
 #[test]
 fn leases_come_up_in_the_order_in_which_they_are_due() {
     let start = Instant::now();
-    let mut table = Table {
+    let mut table = ScheduleTable {
         entries: Vec::new(),
         free: NOWHERE,
         held: 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use super::promise::{BOUND, DROPPED, GRANTS, SETTLED};
-use super::subject::{Caller, SLACK, Subject};
+use super::subject::{Claimant, SLACK, Subject};
 use crate::store::{Acquired, Attempt, Release, Reply, Store};
 
 /// A future that is polled more often than this is taken to be done.
@@ -25,11 +25,11 @@ pub async fn drops(store: &dyn Store) {
     let subject = Subject::new(store);
     let mut settled = Vec::new();
     for step in [
-        Step::Acquire,
-        Step::Wait,
-        Step::Renew,
-        Step::Token,
-        Step::Release,
+        DroppedStep::Acquire,
+        DroppedStep::Wait,
+        DroppedStep::Renew,
+        DroppedStep::Token,
+        DroppedStep::Release,
     ] {
         for linger in LINGERS {
             for polls in 0..MOST_POLLS {
@@ -58,11 +58,11 @@ pub async fn drops(store: &dyn Store) {
 struct Dropped {
     was_done: bool,
     /// Whose it was, where the store has said that nothing can come of it any more.
-    settled: Option<Caller>,
+    settled: Option<Claimant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum DroppedStep {
     Acquire,
     /// An acquire that waits.
     Wait,
@@ -72,15 +72,20 @@ enum Step {
 }
 
 /// Drops one step after some polls, and gives back what may be left of it.
-async fn drop_after(subject: &Subject<'_>, step: Step, polls: usize, linger: Duration) -> Dropped {
+async fn drop_after(
+    subject: &Subject<'_>,
+    step: DroppedStep,
+    polls: usize,
+    linger: Duration,
+) -> Dropped {
     let (store, caller) = (subject.store, subject.newcomer());
     let claim = caller.claim();
     let was_done = match step {
-        Step::Acquire => {
+        DroppedStep::Acquire => {
             let reply = store.acquire(claim, Attempt::default());
             polled(subject, reply, polls, linger).await
         }
-        Step::Wait => {
+        DroppedStep::Wait => {
             let holder = subject.rival(&caller);
             let grant = subject.granted(&holder).await;
             let wakeups = store.wakeups(claim);
@@ -90,18 +95,18 @@ async fn drop_after(subject: &Subject<'_>, step: Step, polls: usize, linger: Dur
             subject.give_back(&holder, grant.slot).await;
             is_done
         }
-        Step::Renew | Step::Token | Step::Release => {
+        DroppedStep::Renew | DroppedStep::Token | DroppedStep::Release => {
             let grant = subject.granted(&caller).await;
             let leases = [claim.held(grant.slot)];
             match step {
-                Step::Renew => {
+                DroppedStep::Renew => {
                     let reply = store.renew(&leases, subject.limits.longest_answer);
                     let is_done = polled(subject, reply, polls, linger).await;
                     let rival = subject.rival(&caller);
                     subject.busy(&GRANTS, &rival, &caller, grant).await;
                     is_done
                 }
-                Step::Token => polled(subject, store.token(leases[0]), polls, linger).await,
+                DroppedStep::Token => polled(subject, store.token(leases[0]), polls, linger).await,
                 _ => {
                     let release = Release::held(grant.slot, &[]);
                     polled(subject, store.release(claim, release), polls, linger).await
@@ -150,7 +155,7 @@ async fn polled<T>(
 
 /// Gives back what a caller may have or get yet, as the trait says it is done. Answers for how long
 /// something may come all the same.
-async fn given_back(subject: &Subject<'_>, caller: &Caller, what: &str) -> Duration {
+async fn given_back(subject: &Subject<'_>, caller: &Claimant, what: &str) -> Duration {
     let bound = subject.limits.longest_answer + SLACK;
     let give_back = async || subject.release(caller, Release::whatever(true)).await;
     give_back().await;

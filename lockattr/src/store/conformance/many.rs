@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::promise::{
     CLOSED, DONE, ENDS, GRANTS, MISMATCH, RECOGNISES, RENEWAL_GONE, RENEWAL_TAKEN, RENEWS, SLOT,
 };
-use super::subject::{Caller, Grant, Subject, all};
+use super::subject::{Claimant, HeldSlot, Subject, all};
 use super::tokens::{drawn, not_drawn};
 use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store};
 
@@ -153,8 +153,8 @@ async fn at_once(subject: &Subject<'_>) {
 
 async fn granted_at_once<'a>(
     subject: &Subject<'_>,
-    crowd: &'a [Caller],
-) -> Vec<(&'a Caller, Grant)> {
+    crowd: &'a [Claimant],
+) -> Vec<(&'a Claimant, HeldSlot)> {
     let asked = crowd.iter().map(|caller| {
         Box::pin(async move {
             match subject.acquire(caller, Attempt::default()).await {
@@ -284,7 +284,7 @@ async fn slots_bear_marks(subject: &Subject<'_>) {
 }
 
 /// No slot is free, and one of the holders is named.
-async fn full(subject: &Subject<'_>, first: &Caller, holders: &[(&Caller, Grant)]) {
+async fn full(subject: &Subject<'_>, first: &Claimant, holders: &[(&Claimant, HeldSlot)]) {
     let answer = subject
         .acquire(&subject.rival(first), Attempt::default())
         .await;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise, SINCE};
-use super::subject::{Caller, Subject};
+use super::subject::{Claimant, Subject};
 use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, relied_on_until};
 
 /// By how much the wall clocks of a store and of its users may differ at most.
@@ -63,7 +63,7 @@ pub async fn releases(store: &dyn Store) {
 
 async fn found(
     subject: &Subject<'_>,
-    caller: &Caller,
+    caller: &Claimant,
     release: Release<'_>,
     is: Found,
     what: &str,
@@ -110,7 +110,7 @@ pub async fn closes(store: &dyn Store) {
 }
 
 /// What its last owner cannot have back.
-async fn nobodys(subject: &Subject<'_>, promise: &Promise, last: &Caller, slot: usize) {
+async fn nobodys(subject: &Subject<'_>, promise: &Promise, last: &Claimant, slot: usize) {
     let renewed = subject.renew(&[last.held(slot)]).await;
     promise.holds(
         !matches!(renewed[..], [Renewal::Until(_)]),
@@ -155,7 +155,7 @@ pub async fn marks(store: &dyn Store) {
 async fn marked(
     subject: &Subject<'_>,
     promise: &Promise,
-    last: &Caller,
+    last: &Claimant,
     length: Duration,
     done_at: Instant,
 ) {

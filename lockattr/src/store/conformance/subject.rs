@@ -31,7 +31,7 @@ pub(super) struct Subject<'a> {
 
 /// One acquisition of some locks.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct Claimant {
     pub(super) locks: Vec<String>,
     pub(super) owner: String,
     pub(super) ttl: Duration,
@@ -39,12 +39,12 @@ pub(super) struct Caller {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Grant {
+pub(super) struct HeldSlot {
     pub(super) slot: usize,
     pub(super) until: Instant,
 }
 
-impl Caller {
+impl Claimant {
     /// For another ttl.
     pub(super) fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
@@ -94,8 +94,8 @@ impl<'a> Subject<'a> {
     }
 
     /// Somebody who wants these locks, for longer than a test takes.
-    pub(super) fn caller(&self, locks: &[String]) -> Caller {
-        Caller {
+    pub(super) fn caller(&self, locks: &[String]) -> Claimant {
+        Claimant {
             locks: locks.to_vec(),
             owner: self.origin.owner(self.origin.new_id()),
             ttl: self.limits.shortest_ttl.max(Duration::from_secs(60)) + self.limits.longest_answer,
@@ -104,14 +104,14 @@ impl<'a> Subject<'a> {
     }
 
     /// Somebody who wants a new lock.
-    pub(super) fn newcomer(&self) -> Caller {
+    pub(super) fn newcomer(&self) -> Claimant {
         self.caller(&[self.lock()])
     }
 
     /// Somebody else who wants the same.
-    pub(super) fn rival(&self, caller: &Caller) -> Caller {
+    pub(super) fn rival(&self, caller: &Claimant) -> Claimant {
         let owner = self.origin.owner(self.origin.new_id());
-        Caller {
+        Claimant {
             owner,
             ..caller.clone()
         }
@@ -143,22 +143,22 @@ impl<'a> Subject<'a> {
         }
     }
 
-    pub(super) async fn acquire(&self, caller: &Caller, attempt: Attempt) -> Acquired {
+    pub(super) async fn acquire(&self, caller: &Claimant, attempt: Attempt) -> Acquired {
         let reply = self.store.acquire(caller.claim(), attempt);
         self.answer("acquire", reply).await
     }
 
     /// What is granted at once, since nobody holds it.
-    pub(super) async fn granted(&self, caller: &Caller) -> Grant {
+    pub(super) async fn granted(&self, caller: &Claimant) -> HeldSlot {
         self.granted_as(&GRANTS, caller, Attempt::default()).await
     }
 
     pub(super) async fn granted_as(
         &self,
         promise: &Promise,
-        caller: &Caller,
+        caller: &Claimant,
         attempt: Attempt,
-    ) -> Grant {
+    ) -> HeldSlot {
         match self.acquire(caller, attempt).await {
             Acquired::Granted { slot, until, .. } => self.relied_on(caller, slot, until),
             other => promise.broken(format!(
@@ -167,7 +167,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    pub(super) fn relied_on(&self, caller: &Caller, slot: usize, until: Instant) -> Grant {
+    pub(super) fn relied_on(&self, caller: &Claimant, slot: usize, until: Instant) -> HeldSlot {
         let longest = relied_on_until(self.now(), caller.ttl);
         RELIED_ON.holds(
             until <= longest,
@@ -178,16 +178,16 @@ impl<'a> Subject<'a> {
                 until.saturating_duration_since(longest)
             ),
         );
-        Grant { slot, until }
+        HeldSlot { slot, until }
     }
 
     /// What is refused, since `holder` has it by `grant`.
     pub(super) async fn busy(
         &self,
         promise: &Promise,
-        caller: &Caller,
-        holder: &Caller,
-        grant: Grant,
+        caller: &Claimant,
+        holder: &Claimant,
+        grant: HeldSlot,
     ) {
         self.busy_at(promise, caller, 0, holder, grant).await;
     }
@@ -196,10 +196,10 @@ impl<'a> Subject<'a> {
     pub(super) async fn busy_for(
         &self,
         promise: &Promise,
-        caller: &Caller,
+        caller: &Claimant,
         wait: Duration,
-        holder: &Caller,
-        grant: Grant,
+        holder: &Claimant,
+        grant: HeldSlot,
     ) {
         let answer = self.acquire(caller, Attempt::again(wait)).await;
         self.is_busy(promise, answer, 0, holder, grant);
@@ -209,10 +209,10 @@ impl<'a> Subject<'a> {
     pub(super) async fn busy_at(
         &self,
         promise: &Promise,
-        caller: &Caller,
+        caller: &Claimant,
         index: usize,
-        holder: &Caller,
-        grant: Grant,
+        holder: &Claimant,
+        grant: HeldSlot,
     ) {
         let answer = self.acquire(caller, Attempt::default()).await;
         self.is_busy(promise, answer, index, holder, grant);
@@ -223,8 +223,8 @@ impl<'a> Subject<'a> {
         promise: &Promise,
         answer: Acquired,
         index: usize,
-        holder: &Caller,
-        grant: Grant,
+        holder: &Claimant,
+        grant: HeldSlot,
     ) {
         let (lock, owner, remaining) = match answer {
             Acquired::Busy {
@@ -259,9 +259,9 @@ impl<'a> Subject<'a> {
     pub(super) async fn granted_after(
         &self,
         promise: &Promise,
-        caller: &Caller,
+        caller: &Claimant,
         until: Instant,
-    ) -> Grant {
+    ) -> HeldSlot {
         let late = until + self.limits.longest_answer + SLACK;
         loop {
             match self.acquire(caller, Attempt::default()).await {
@@ -290,13 +290,13 @@ impl<'a> Subject<'a> {
         }
     }
 
-    pub(super) async fn release(&self, caller: &Caller, release: Release<'_>) -> Found {
+    pub(super) async fn release(&self, caller: &Claimant, release: Release<'_>) -> Found {
         let reply = self.store.release(caller.claim(), release);
         self.answer("release", reply).await
     }
 
     /// Gives back what is held.
-    pub(super) async fn give_back(&self, caller: &Caller, slot: usize) {
+    pub(super) async fn give_back(&self, caller: &Claimant, slot: usize) {
         let found = self.release(caller, Release::held(slot, &[])).await;
         FOUND.holds(
             found == Found::Ours,
@@ -321,7 +321,7 @@ impl<'a> Subject<'a> {
         known.collect()
     }
 
-    pub(super) async fn token(&self, caller: &Caller, slot: usize) -> Token {
+    pub(super) async fn token(&self, caller: &Claimant, slot: usize) -> Token {
         let reply = self.store.token(caller.held(slot));
         self.answer("token", reply).await
     }

@@ -1,7 +1,7 @@
 //! Fencing tokens.
 
 use super::promise::{MISMATCH, TOKEN};
-use super::subject::{Caller, Subject};
+use super::subject::{Claimant, Subject};
 use crate::store::{Found, Store, Token};
 
 /// Tokens of a lock grow, and are drawn by its holder alone.
@@ -26,7 +26,7 @@ pub async fn tokens(store: &dyn Store) {
 }
 
 /// Draws a token larger than the last.
-pub(super) async fn drawn(subject: &Subject<'_>, holder: &Caller, slot: usize, last: u64) -> u64 {
+pub(super) async fn drawn(subject: &Subject<'_>, holder: &Claimant, slot: usize, last: u64) -> u64 {
     match subject.token(holder, slot).await {
         Token::Drawn(token) if token > last => token,
         other => TOKEN.broken(format!(
@@ -35,7 +35,7 @@ pub(super) async fn drawn(subject: &Subject<'_>, holder: &Caller, slot: usize, l
     }
 }
 
-pub(super) async fn not_drawn(subject: &Subject<'_>, caller: &Caller, slot: usize, found: Found) {
+pub(super) async fn not_drawn(subject: &Subject<'_>, caller: &Claimant, slot: usize, found: Found) {
     let answer = subject.token(caller, slot).await;
     TOKEN.holds(
         answer == Token::NotHeld(found),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::promise::{DONE, FOUND, GRANTS, LEAVES_QUEUE, PLACE, ZERO_WAIT};
-use super::subject::{Caller, Grant, SLACK, Subject};
+use super::subject::{Claimant, HeldSlot, SLACK, Subject};
 use crate::store::{Acquired, Attempt, Found, Leave, Release, Store, WakeUp, WakeUps};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -21,7 +21,7 @@ pub async fn wakeups(store: &dyn Store) {
     let callers = [(); 3].map(|()| subject.rival(&holder));
     let mut waiters = Vec::new();
     for (place, caller) in callers.iter().enumerate() {
-        match Waiter::queue(&subject, caller).await {
+        match WaitingClaim::queue(&subject, caller).await {
             Some(waiter) => {
                 stands(place, waiter.place);
                 waiters.push(waiter);
@@ -59,15 +59,15 @@ pub async fn wakeups(store: &dyn Store) {
     }
 }
 
-struct Waiter<'a> {
-    caller: &'a Caller,
+struct WaitingClaim<'a> {
+    caller: &'a Claimant,
     wakeups: Box<dyn WakeUps + 'a>,
     place: u64,
 }
 
-impl<'a> Waiter<'a> {
+impl<'a> WaitingClaim<'a> {
     /// Waits for what is held, if the store has a queue.
-    async fn queue(subject: &Subject<'a>, caller: &'a Caller) -> Option<Self> {
+    async fn queue(subject: &Subject<'a>, caller: &'a Claimant) -> Option<Self> {
         let wakeups = subject.store.wakeups(caller.claim());
         match subject.acquire(caller, Attempt::first(WAIT)).await {
             Acquired::Busy { place, .. } => place.map(|place| Self {
@@ -94,7 +94,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Its grant, now that it is the first and the lock was given back.
-    async fn turn(&mut self, subject: &Subject<'_>) -> Grant {
+    async fn turn(&mut self, subject: &Subject<'_>) -> HeldSlot {
         loop {
             match self.told(subject).await {
                 WakeUp::Granted { slot, until } => {
@@ -121,7 +121,7 @@ fn stands(place: usize, told: u64) {
 }
 
 /// Where one stands that asks again.
-async fn asks_again(subject: &Subject<'_>, caller: &Caller, wait: Duration) -> Option<u64> {
+async fn asks_again(subject: &Subject<'_>, caller: &Claimant, wait: Duration) -> Option<u64> {
     match subject.acquire(caller, Attempt::again(wait)).await {
         Acquired::Busy { place, .. } => place,
         other => GRANTS.broken(format!(
@@ -136,10 +136,10 @@ async fn gone(subject: &Subject<'_>) {
     let grant = subject.granted(&holder).await;
     let callers = [(); 2].map(|()| subject.rival(&holder));
     let [released, impatient] = &callers;
-    let waits = Waiter::queue(subject, released).await;
+    let waits = WaitingClaim::queue(subject, released).await;
     drop(waits.map(|waiter| waiter.wakeups));
     // Its wake-ups are kept, so that it could be granted the lock.
-    let _kept = Waiter::queue(subject, impatient).await;
+    let _kept = WaitingClaim::queue(subject, impatient).await;
 
     let found = subject.release(released, Release::whatever(true)).await;
     FOUND.holds(
@@ -166,7 +166,7 @@ async fn done(subject: &Subject<'_>) {
     let holder = subject.newcomer();
     let grant = subject.granted(&holder).await;
     let caller = subject.rival(&holder);
-    let Some(mut waiter) = Waiter::queue(subject, &caller).await else {
+    let Some(mut waiter) = WaitingClaim::queue(subject, &caller).await else {
         return;
     };
     let leave = [Leave::Done(subject.limits.longest_answer + SLACK)];
@@ -193,7 +193,7 @@ async fn several(subject: &Subject<'_>) {
     let holder = subject.caller(&locks[1..]);
     let grant = subject.granted(&holder).await;
     let caller = subject.caller(&locks);
-    let Some(mut waiter) = Waiter::queue(subject, &caller).await else {
+    let Some(mut waiter) = WaitingClaim::queue(subject, &caller).await else {
         return;
     };
     subject.give_back(&holder, grant.slot).await;
@@ -213,7 +213,7 @@ async fn slots(subject: &Subject<'_>) {
         subject.granted(holder).await;
     }
     let caller = subject.rival(&first);
-    let Some(mut waiter) = Waiter::queue(subject, &caller).await else {
+    let Some(mut waiter) = WaitingClaim::queue(subject, &caller).await else {
         return;
     };
     let found = subject.release(&second, Release::whatever(false)).await;

@@ -27,9 +27,9 @@ pub(super) struct Locks {
     sweep_at: usize,
     last_token: u64,
     /// In order of arrival.
-    waiters: Vec<Waiter>,
+    waiters: Vec<QueuedClaim>,
     /// By owner.
-    listeners: HashMap<String, Listener>,
+    inboxes: HashMap<String, Inbox>,
     /// To be woken once the locks are let go.
     pub(super) to_wake: Vec<Waker>,
 }
@@ -48,7 +48,7 @@ pub(super) enum Holder {
     Done(SystemTime),
 }
 
-struct Waiter {
+struct QueuedClaim {
     slots: Slots<'static>,
     owner: String,
     ttl: Duration,
@@ -56,7 +56,7 @@ struct Waiter {
 
 /// Where an owner's wake-ups go.
 #[derive(Default)]
-pub(super) struct Listener {
+pub(super) struct Inbox {
     next: Option<WakeUp>,
     waker: Option<Waker>,
 }
@@ -174,7 +174,7 @@ impl Locks {
         };
         match &mut refusal {
             Acquired::Busy { place, .. }
-                if !attempt.wait.is_zero() && self.listeners.contains_key(owner) =>
+                if !attempt.wait.is_zero() && self.inboxes.contains_key(owner) =>
             {
                 *place = u64::try_from(self.queue(slots, owner, claim.ttl)).ok();
             }
@@ -187,9 +187,9 @@ impl Locks {
 
     /// Has an owner wait, if it does not yet. Answers how many stand before it.
     fn queue(&mut self, slots: Slots<'_>, owner: &str, ttl: Duration) -> usize {
-        let is_it = |waiter: &Waiter| waiter.owner == owner;
+        let is_it = |waiter: &QueuedClaim| waiter.owner == owner;
         self.waiters.iter().position(is_it).unwrap_or_else(|| {
-            self.waiters.push(Waiter {
+            self.waiters.push(QueuedClaim {
                 slots: slots.into_owned(),
                 owner: owner.to_owned(),
                 ttl,
@@ -250,8 +250,8 @@ impl Locks {
     /// Grants what is free to those who wait for it, in the order in which they came.
     fn grant_waiting(&mut self) {
         for waiter in mem::take(&mut self.waiters) {
-            let Waiter { slots, owner, ttl } = &waiter;
-            if self.listeners.contains_key(owner)
+            let QueuedClaim { slots, owner, ttl } = &waiter;
+            if self.inboxes.contains_key(owner)
                 && let Ok(slot) = self.grant(slots, owner, *ttl)
             {
                 let until = relied_on(*ttl);
@@ -263,12 +263,12 @@ impl Locks {
     }
 
     /// The answer is the owner's listener before, which is not to be dropped under a lock.
-    pub(super) fn listen(&mut self, owner: &str) -> Option<Listener> {
-        self.listeners.insert(owner.to_owned(), Listener::default())
+    pub(super) fn listen(&mut self, owner: &str) -> Option<Inbox> {
+        self.inboxes.insert(owner.to_owned(), Inbox::default())
     }
 
-    pub(super) fn stop_listening(&mut self, owner: &str) -> Option<Listener> {
-        self.listeners.remove(owner)
+    pub(super) fn close_inbox(&mut self, owner: &str) -> Option<Inbox> {
+        self.inboxes.remove(owner)
     }
 
     /// The owner's next wake-up; or the waker before, which is not to be dropped under a lock.
@@ -277,7 +277,7 @@ impl Locks {
         owner: &str,
         waker: &Waker,
     ) -> Result<WakeUp, Option<Waker>> {
-        let listener = self.listeners.get_mut(owner).ok_or(None)?;
+        let listener = self.inboxes.get_mut(owner).ok_or(None)?;
         match listener.next.take() {
             Some(wakeup) => Ok(wakeup),
             None => Err(waker::replace(&mut listener.waker, waker)),
@@ -285,7 +285,7 @@ impl Locks {
     }
 
     fn wake(&mut self, owner: &str, wakeup: WakeUp) {
-        if let Some(listener) = self.listeners.get_mut(owner) {
+        if let Some(listener) = self.inboxes.get_mut(owner) {
             listener.next = Some(wakeup);
             self.to_wake.extend(listener.waker.take());
         }

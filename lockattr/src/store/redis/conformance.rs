@@ -15,12 +15,12 @@ use crate::runtime::background::Background;
 use crate::store::conformance;
 
 /// A `redis-server` at a socket in a directory of its own; both go with it.
-struct Server {
+struct OwnServer {
     process: Child,
     directory: PathBuf,
 }
 
-impl Server {
+impl OwnServer {
     async fn start() -> Self {
         let directory = env::temp_dir().join(format!("lockattr-{}", Origin::here().new_id()));
         fs::create_dir(&directory).expect("a directory");
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for OwnServer {
     fn drop(&mut self) {
         // They are in the way of nobody if this fails.
         let _ = self.process.kill();
@@ -76,14 +76,14 @@ impl Drop for Server {
 #[tokio::test]
 async fn redis_keeps_the_promises_of_a_store() {
     let background = Background::start().expect("a thread");
-    let server = Server::start().await;
+    let server = OwnServer::start().await;
     conformance::check(async || server.store(&background)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_store_may_be_asked_everything() {
     let background = Background::start().expect("a thread");
-    let server = Server::start().await;
+    let server = OwnServer::start().await;
     let store = Arc::new(server.store(&background));
     conformance::check(async || Arc::clone(&store)).await;
 }
@@ -91,7 +91,7 @@ async fn one_store_may_be_asked_everything() {
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_outage() {
     let background = Background::start().expect("a thread");
-    let server = Server::start().await;
+    let server = OwnServer::start().await;
     let store = server.store(&background);
     drop(server);
     conformance::outage(&store).await;
