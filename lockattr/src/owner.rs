@@ -59,7 +59,7 @@ impl Origin {
     pub(crate) fn new_id(&self) -> Id {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.unwrap_or_default();
-        let random = self.random.bytes(Process::here().id(), now);
+        let random = self.random.bytes(self.process.id(), now);
         let millis = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         Id(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
     }

@@ -54,6 +54,11 @@ pub(super) fn take(
             Entry::Busy(busy) => return Err(caller.busy(&call, busy)),
             Entry::Behind(place) => match caller.wait_for_turn(&call, queue, place).await? {
                 Turn::Front(front) => {
+                    // It may have waited across a fork, and owners are drawn from what was copied.
+                    keeper.check_process().map_err(|reason| Error::Invalid {
+                        key: call.keys.label().to_owned(),
+                        reason,
+                    })?;
                     front.expect(caller.answered_by(&call));
                     front
                 }

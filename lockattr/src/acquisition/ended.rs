@@ -32,10 +32,12 @@ impl Acquisition {
 
     /// Nobody waits with this ticket any more.
     pub(crate) fn hand_in(&self, ticket: usize) {
-        if !self.common.origin.process().is_here() {
-            return;
-        }
-        let mut aside = self.aside();
+        let mut aside = match self.aside.try_lock() {
+            Ok(aside) => aside,
+            // Of a process that has forked this one, whose thread may hold it for ever.
+            Err(_) if !self.common.origin.process().is_here() => return,
+            Err(_) => self.aside(),
+        };
         let waker = aside.waker_of(ticket).and_then(Option::take);
         drop(aside);
         drop(waker);

@@ -17,6 +17,8 @@ pub(super) struct InFlight {
     releasing: AtomicUsize,
     /// One of the two has come to nought.
     settled: Notify,
+    /// How many wait for that.
+    tasks_waiting: AtomicUsize,
     /// The same for threads that end.
     settled_for_threads: Condvar,
     threads_waiting: AtomicUsize,
@@ -42,9 +44,10 @@ impl InFlight {
 
     /// Waits until there is none of that kind.
     pub(super) async fn none(&self, kind: RequestKind) {
+        let _waiting = Counted::new(&self.tasks_waiting);
         loop {
             let settled = self.settled.notified();
-            if self.count(kind).load(Ordering::Acquire) == 0 {
+            if self.count(kind).load(Ordering::SeqCst) == 0 {
                 return;
             }
             settled.await;
@@ -72,6 +75,22 @@ impl InFlight {
     }
 }
 
+/// One of those who wait.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Counts a request, or keys on their way back, until the answer is known.
 pub(crate) struct OnItsWay<K: Deref<Target = Keeper>> {
     keeper: K,
@@ -87,12 +106,12 @@ impl<K: Deref<Target = Keeper>> OnItsWay<K> {
 
 impl<K: Deref<Target = Keeper>> Drop for OnItsWay<K> {
     fn drop(&mut self) {
-        if !self.keeper.process.is_here() {
-            return;
-        }
         let in_flight = &self.keeper.in_flight;
-        if in_flight.count(self.kind).fetch_sub(1, Ordering::AcqRel) == 1 {
-            in_flight.settled.notify_waiters();
+        if in_flight.count(self.kind).fetch_sub(1, Ordering::SeqCst) == 1 {
+            // Seldom does anybody wait, and a call to the system tells whether this is a copy.
+            if in_flight.tasks_waiting.load(Ordering::SeqCst) > 0 && self.keeper.process.is_here() {
+                in_flight.settled.notify_waiters();
+            }
             // A call to the system, and seldom is there anybody to be told. Who misses it looks again
             // by itself.
             if in_flight.threads_waiting.load(Ordering::Acquire) > 0 {

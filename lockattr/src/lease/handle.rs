@@ -45,13 +45,13 @@ impl Drop for Handle {
         if self.is_guarded && self.acquisition.unguard() && self.keeper.is_closed() && !is_copy() {
             self.keeper.give_back_at_end(self.key, &self.acquisition);
         }
-        if !self.acquisition.drop_handle() || is_copy() {
-            return;
-        }
-        if matches!(
-            self.acquisition.state(),
-            State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done)
-        ) {
+        if !self.acquisition.drop_handle()
+            || matches!(
+                self.acquisition.state(),
+                State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done)
+            )
+            || is_copy()
+        {
             return;
         }
         self.keeper.give_back(Arc::clone(&self.acquisition));
