@@ -216,10 +216,17 @@ async fn looking_for_lost_requests_ends_when_their_connections_are_closed() {
     nap(6_000).await;
     let asked = server.commands().since(&before);
     assert!(asked.of("evalsha") <= 300 * 12, "{asked:?}");
-    let before = server.commands();
-    nap(3_000).await;
-    let asked = server.commands().since(&before);
-    assert!(asked.total() <= 20, "{asked:?}");
+    // On a busy machine they end later than on one that is not.
+    let begun = Instant::now();
+    loop {
+        let before = server.commands();
+        nap(3_000).await;
+        let asked = server.commands().since(&before);
+        if asked.total() <= 20 {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENT / 2, "{asked:?}");
+    }
     assert_eq!(server.keys(), [""; 0]);
 }
 
