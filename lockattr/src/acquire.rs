@@ -44,7 +44,7 @@ fn rare<'a, T>(
     keeper: &Keeper,
     future: impl Future<Output = Result<T, Error>> + Send + 'a,
 ) -> Rare<'a, T> {
-    DroppedAtHome::new(Box::pin(future), keeper.process)
+    DroppedAtHome::new(Box::pin(future), keeper.process())
 }
 
 /// What the calls of one client have in common.

@@ -52,8 +52,6 @@ pub(crate) struct Keeper {
     excludes: bool,
     /// How long a request may take to be answered.
     pub(crate) patience: Duration,
-    /// The process that has the threads.
-    pub(crate) process: Process,
     schedule: Arc<RenewalSchedule>,
     in_flight: InFlight,
     open: Open,
@@ -131,7 +129,6 @@ impl Keeper {
             common: Arc::new(common),
             on_end: OnceLock::new(),
             excludes,
-            process: Process::here(),
             schedule: Arc::clone(&schedule),
             in_flight: InFlight::default(),
             open: Open::default(),
@@ -146,7 +143,7 @@ impl Keeper {
 
     /// Asks the store for a step, wherever this is polled.
     pub(crate) async fn ask_store<T>(&self, step: Reply<'_, T>) -> Result<T, StoreError> {
-        let step = DroppedAtHome::new(step, self.process);
+        let step = DroppedAtHome::new(step, self.process());
         let answer = self.background.ask(step).await;
         answer.unwrap_or_else(|| Err(StoreError::in_doubt("the store panicked")))
     }
@@ -213,12 +210,17 @@ impl Keeper {
         }
     }
 
+    /// The process that has the threads, and the locks.
+    pub(crate) fn process(&self) -> Process {
+        self.origin().process()
+    }
+
     /// A process that was forked has none of the client's threads, and the locks are its parent's.
     pub(crate) fn check_process(&self) -> Result<(), String> {
-        if self.process.is_here() {
+        if self.process().is_here() {
             return Ok(());
         }
-        let (made_by, here) = (self.process.id(), Process::here().id());
+        let (made_by, here) = (self.process().id(), Process::here().id());
         Err(format!(
             "its client was made by process {made_by}, and this is process {here}: a process that was forked \
              off has none of a client's threads, and has to make a new client"

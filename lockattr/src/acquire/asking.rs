@@ -67,7 +67,7 @@ pub(super) fn take(
         };
         let mut asked = Asked::new(keeper, &mut call, queue);
         // Before it is asked, so that none is missed.
-        let wakeups = || DroppedAtHome::new(keeper.store.wakeups(asked.claim()), keeper.process);
+        let wakeups = || DroppedAtHome::new(keeper.store.wakeups(asked.claim()), keeper.process());
         let wakeups = asked.waits.then(wakeups);
         let again = keeper.queues.is_contended(queue);
         let answer = asked.once(again).await;
@@ -94,12 +94,13 @@ impl Caller<'_> {
         // needs all of it at once.
         let options = &call.options;
         let takes = call.keys.permits() == 1 && options.renew && options.min_hold.is_zero();
+        let now = call.clock.now();
         Entrant {
             permits: call.keys.permits(),
             waits: call.waits,
             takes: takes.then(|| call.ttl()),
-            now: call.clock.now(),
-            expected: self.answered_by(call),
+            now,
+            expected: now + answered_within(self.keeper, call.ttl()),
         }
     }
 

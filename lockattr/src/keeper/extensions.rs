@@ -149,7 +149,7 @@ impl<'a> Extending<'a> {
 
 impl Drop for Extending<'_> {
     fn drop(&mut self) {
-        if !self.keeper.process.is_here() {
+        if !self.keeper.process().is_here() {
             return;
         }
         self.lease.end_extension();

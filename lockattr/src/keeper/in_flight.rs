@@ -109,7 +109,8 @@ impl<K: Deref<Target = Keeper>> Drop for OnItsWay<K> {
         let in_flight = &self.keeper.in_flight;
         if in_flight.count(self.kind).fetch_sub(1, Ordering::SeqCst) == 1 {
             // Seldom does anybody wait, and a call to the system tells whether this is a copy.
-            if in_flight.tasks_waiting.load(Ordering::SeqCst) > 0 && self.keeper.process.is_here() {
+            if in_flight.tasks_waiting.load(Ordering::SeqCst) > 0 && self.keeper.process().is_here()
+            {
                 in_flight.settled.notify_waiters();
             }
             // A call to the system, and seldom is there anybody to be told. Who misses it looks again

@@ -40,7 +40,7 @@ impl Clone for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // In a process that was forked off it is a copy, and the lease its parent's.
-        let is_copy = || !self.keeper.process.is_here();
+        let is_copy = || !self.keeper.process().is_here();
         // A shutdown has waited for the body, where other handles are left that nobody stops.
         if self.is_guarded && self.acquisition.unguard() && self.keeper.is_closed() && !is_copy() {
             self.keeper.give_back_at_end(self.key, &self.acquisition);
