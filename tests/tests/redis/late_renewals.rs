@@ -3,28 +3,13 @@
 
 use std::time::Duration;
 
-use lockattr::{Client, Error, Lease};
+use lockattr::{Client, Error};
 use tests::proxy::{Treatment, Way};
 use tests::server::Server;
 
-use crate::support::{behind_a_proxy, client, nap};
+use crate::support::{behind_a_proxy, nap, never_two};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Never two of them at a time, up to that long from now.
-async fn never_two(server: &Server, lease: &Lease, seconds: u64) {
-    let others = client(server).await;
-    for _ in 0..seconds * 20 {
-        nap(50).await;
-        let other = others.lock("sync:42").acquire().await;
-        let left = lease.remaining();
-        let two = other.is_ok() && left > Duration::ZERO;
-        assert!(
-            !two,
-            "another holds the key, and the lease runs for {left:?}"
-        );
-    }
-}
 
 /// The network keeps what shortens the ttl for a while, and what renews it overtakes that.
 #[tokio::test]

@@ -12,7 +12,7 @@ use tests::server::Server;
 use tests::wait;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{BOUND, SLACK, client, nap, pair, polled, runtimes};
+use crate::support::{BOUND, SLACK, client, nap, never_two, pair, polled, runtimes};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -32,21 +32,6 @@ fn dropped_on_its_way(slow: &Runtime, lease: &Lease, ttl: Duration) {
     assert!(slow.block_on(polled(extend.as_mut(), 1)).is_none());
 }
 
-/// Whoever finds the key free finds the lease at its end.
-async fn excludes_others(server: &Server, lease: &Lease) {
-    let others = client(server).await;
-    for _ in 0..100 {
-        nap(50).await;
-        let other = others.lock("sync:42").acquire().await;
-        let left = lease.remaining();
-        let two = other.is_ok() && left > Duration::ZERO;
-        assert!(
-            !two,
-            "another holds the key, and the lease runs for {left:?}"
-        );
-    }
-}
-
 #[test]
 fn a_longer_extend_after_a_dropped_shorter_one_lets_nobody_else_in() {
     let server = Server::start();
@@ -59,7 +44,7 @@ fn a_longer_extend_after_a_dropped_shorter_one_lets_nobody_else_in() {
     dropped_on_its_way(&slow, &lease, 2 * SECOND);
     lasting.block_on(lease.extend(60 * SECOND)).unwrap();
     slow.block_on(nap(200));
-    lasting.block_on(excludes_others(&server, &lease));
+    lasting.block_on(never_two(&server, &lease, 5));
     assert!(lease.remaining() > Duration::ZERO, "it is renewed");
 }
 
@@ -81,7 +66,7 @@ fn a_lease_that_is_handed_on_runs_no_longer_than_its_key() {
     let lease = lasting.block_on(next).unwrap();
     lasting.block_on(lease.extend(60 * SECOND)).unwrap();
     slow.block_on(nap(200));
-    lasting.block_on(excludes_others(&server, &lease));
+    lasting.block_on(never_two(&server, &lease, 5));
 }
 
 /// Which of both the server has carried out last is not known from the order of the answers.
@@ -105,7 +90,7 @@ async fn an_extend_that_is_answered_after_a_later_shorter_one_runs_no_longer_tha
         left <= 2 * SECOND || in_store > 30_000,
         "{left:?}, {in_store} ms"
     );
-    excludes_others(&server, &lease).await;
+    never_two(&server, &lease, 5).await;
 }
 
 /// Both are confirmed in the end: the one that was waited for is not undone.

@@ -303,3 +303,19 @@ pub(crate) fn told_of_the_end<T: Debug>(answer: Result<T, Error>) {
         told => panic!("{told:?}"),
     }
 }
+
+/// Never two of them at a time, up to that long from now: whoever finds the key free finds the lease at
+/// its end.
+pub(crate) async fn never_two(server: &Server, lease: &Lease, seconds: u64) {
+    let others = client(server).await;
+    for _ in 0..seconds * 20 {
+        nap(50).await;
+        let other = others.lock("sync:42").acquire().await;
+        let left = lease.remaining();
+        let two = other.is_ok() && left > Duration::ZERO;
+        assert!(
+            !two,
+            "another holds the key, and the lease runs for {left:?}"
+        );
+    }
+}
