@@ -2,18 +2,50 @@
 //!
 //! A process that is forked off has a copy of everything and none of the threads: a mutex that one of
 //! them held at that moment is held for ever. What would lock one when it is dropped is left alone there.
+//!
+//! A fork is known by the C library's `pthread_atfork`. A process that is made around that, by a `clone` of
+//! the system's own or by `_Fork`, is taken for its parent.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use forkguard::Guard;
+
 /// The process that asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
+thread_local! {
+    /// What this thread knows of its process: asked for once, and after each fork, since every lock looks
+    /// at it several times.
+    static HERE: RefCell<Known> = RefCell::new(Known {
+        guard: forkguard::new(),
+        process: Process::ask(),
+    });
+}
+
+struct Known {
+    /// Sees forks by a handler that the C library calls in the child.
+    guard: Guard,
+    process: Process,
+}
+
 impl Process {
     pub(crate) fn here() -> Self {
+        let known = HERE.try_with(|here| {
+            let Known { guard, process } = &mut *here.borrow_mut();
+            if guard.detected_fork() {
+                *process = Self::ask();
+            }
+            *process
+        });
+        known.unwrap_or_else(|_| Self::ask())
+    }
+
+    fn ask() -> Self {
         Self(std::process::id())
     }
 
