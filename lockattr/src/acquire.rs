@@ -98,7 +98,10 @@ impl Context {
         nesting: Nesting,
     ) -> Result<Lease, Error> {
         let outcome = match keys.and_then(|keys| self.call(keys, options)) {
-            Ok(call) => self.take(call, options.when_unavailable, nesting).await,
+            Ok(mut call) => {
+                self.take(&mut call, options.when_unavailable, nesting)
+                    .await
+            }
             Err(error) => Err(error),
         };
         self.count(&outcome);
@@ -172,7 +175,7 @@ impl Context {
 
     async fn take(
         &self,
-        call: Call,
+        call: &mut Call,
         when_unavailable: WhenUnavailable,
         nesting: Nesting,
     ) -> Result<Lease, Error> {
@@ -206,14 +209,14 @@ impl Context {
     fn take_within<'a>(
         &'a self,
         around: &'a [Lease],
-        mut call: Call,
+        call: &'a mut Call,
         when_unavailable: WhenUnavailable,
         nesting: Nesting,
     ) -> Rare<'a, Lease> {
         rare(&self.keeper, async move {
             let options = call.options;
             let joined = match nesting {
-                Nesting::Joins => self.join(around, &mut call).await,
+                Nesting::Joins => self.join(around, call).await,
                 Nesting::Asks => Ok(None),
             };
             let lease = match joined {
@@ -232,7 +235,7 @@ impl Context {
     /// Takes what no call around holds: from the store, or from what stands in for it.
     async fn take_missing(
         &self,
-        call: Call,
+        call: &mut Call,
         when_unavailable: WhenUnavailable,
     ) -> Result<Lease, Error> {
         let spare = (when_unavailable != WhenUnavailable::Fail).then(|| call.clone());

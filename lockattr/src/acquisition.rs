@@ -152,12 +152,13 @@ pub(crate) struct Grant {
 }
 
 impl Acquisition {
-    /// One that has asked for nothing yet.
+    /// One that has asked for nothing yet, `now`.
     pub(crate) fn new(
         keys: LockKeys,
         queue: QueueId,
         id: Id,
         clock: Clock,
+        now: Instant,
         options: LeaseOptions,
         common: Arc<Common>,
     ) -> Self {
@@ -166,7 +167,7 @@ impl Acquisition {
             queue,
             id,
             text: OnceLock::new(),
-            granted: clock.now(),
+            granted: now,
             ttl_ms: AtomicU64::new(0),
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
@@ -423,6 +424,7 @@ impl Acquisition {
             queue,
             Id::default(),
             Clock::Real,
+            sent,
             LeaseOptions::plain(ttl, true),
             Arc::new(common),
         );

@@ -177,10 +177,19 @@ impl Keeper {
         keys: LockKeys,
         queue: QueueId,
         clock: Clock,
+        now: Instant,
         options: LeaseOptions,
     ) -> Acquisition {
         let id = self.origin().new_id();
-        Acquisition::new(keys, queue, id, clock, options, Arc::clone(&self.common))
+        Acquisition::new(
+            keys,
+            queue,
+            id,
+            clock,
+            now,
+            options,
+            Arc::clone(&self.common),
+        )
     }
 
     /// The acquisition of a caller that goes on with the lease of another.
@@ -190,10 +199,11 @@ impl Keeper {
         keys: LockKeys,
         queue: QueueId,
         clock: Clock,
+        now: Instant,
         options: LeaseOptions,
     ) -> Acquisition {
         let (id, common) = (from.id(), Arc::clone(&self.common));
-        Acquisition::new(keys, queue, id, clock, options, common)
+        Acquisition::new(keys, queue, id, clock, now, options, common)
     }
 
     /// The wait queue of those who want the same.

@@ -8,10 +8,11 @@
 //! within a second, so that one which is started later draws anew as well, and two that read the same
 //! old clock differ in their milliseconds alone.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use uuid::fmt::Simple;
 use uuid::{Builder, Uuid};
 
 use crate::runtime::process::Process;
@@ -22,7 +23,8 @@ const MAX_HOST: usize = 64;
 /// Where this process makes owners.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    host: Arc<str>,
+    /// `@{host}:{pid}`, which every owner ends in.
+    ending: Arc<str>,
     process: Process,
     random: Arc<Random>,
 }
@@ -38,9 +40,10 @@ impl Origin {
             })
             .take(MAX_HOST)
             .collect();
+        let process = Process::here();
         Self {
-            host: host.into(),
-            process: Process::here(),
+            ending: format!("@{host}:{}", process.id()).into(),
+            process,
             random: Arc::default(),
         }
     }
@@ -52,7 +55,7 @@ impl Origin {
 
     /// `host:pid`, as errors show it.
     pub(crate) fn shown(&self) -> String {
-        format!("{}:{}", self.host, self.process.id())
+        self.ending[1..].to_owned()
     }
 
     /// A fresh id.
@@ -66,10 +69,11 @@ impl Origin {
 
     /// The owner of one acquisition, `{id}@{host}:{pid}`.
     pub(crate) fn owner(&self, id: Id) -> String {
-        const LONGEST_PROCESS: usize = 10;
-        let mut owner = String::with_capacity(34 + self.host.len() + LONGEST_PROCESS);
-        // Writing to a string does not fail.
-        let _ = write!(owner, "{id}@{}:{}", self.host, self.process.id());
+        let mut text = [0; Simple::LENGTH];
+        let id = id.0.simple().encode_lower(&mut text);
+        let mut owner = String::with_capacity(id.len() + self.ending.len());
+        owner.push_str(id);
+        owner.push_str(&self.ending);
         owner
     }
 }

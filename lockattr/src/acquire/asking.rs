@@ -31,54 +31,49 @@ const STAGGER: Duration = Duration::from_millis(200);
 /// The longest pause between two looks; shorter than a store's queue keeps one that does not look.
 const LONGEST_LOOK: Duration = Duration::from_secs(100);
 
-/// Takes the keys, waiting for them where the call allows that.
+/// Takes the keys out of the call, and then the lease of them, waiting where the call allows that.
 ///
 /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
-pub(super) fn take(
-    keeper: &Arc<Keeper>,
-    mut call: Call,
-) -> impl Future<Output = Result<Lease, Error>> + Send {
+pub(super) async fn take(keeper: &Arc<Keeper>, call: &mut Call) -> Result<Lease, Error> {
     let queue = keeper.queue_of(&call.keys);
-    // Not an `async fn`, whose future would have room for the call twice.
-    async move {
-        let caller = Caller {
-            keeper,
-            _open: keeper.ask(),
-        };
-        // Only now: a shutdown waits for what it finds counted.
-        if keeper.is_closed() {
-            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
-        }
-        let front = match keeper.enter(queue, caller.entrant(&call)) {
-            Entry::Front(front) => front,
-            Entry::Busy(busy) => return Err(caller.busy(&call, busy)),
-            Entry::Behind(place) => match caller.wait_for_turn(&call, queue, place).await? {
-                Turn::Front(front) => {
-                    // It may have waited across a fork, and owners are drawn from what was copied.
-                    keeper.check_process().map_err(|reason| Error::Invalid {
-                        key: call.keys.label().to_owned(),
-                        reason,
-                    })?;
-                    front.expect(caller.answered_by(&call));
-                    front
-                }
-                Turn::Handed(front, from) => return caller.go_on(&mut call, front, &from),
-            },
-        };
-        let mut asked = Asked::new(keeper, &mut call, queue);
-        // Before it is asked, so that none is missed.
-        let wakeups = || DroppedAtHome::new(keeper.store.wakeups(asked.claim()), keeper.process());
-        let wakeups = asked.waits.then(wakeups);
-        let again = keeper.queues.is_contended(queue);
-        let answer = asked.once(again).await;
-        if let Ok(Acquired::Granted { slot, until, .. }) = answer
-            && asked.now() < until
-        {
-            keeper.queues.set_contended(queue, false);
-            return asked.into_lease(front, slot, until, Granted::Alone);
-        }
-        caller.ask_on(asked, front, answer, wakeups).await
+    let caller = Caller {
+        keeper,
+        _open: keeper.ask(),
+    };
+    // Only now: a shutdown waits for what it finds counted.
+    if keeper.is_closed() {
+        return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
     }
+    let entrant = caller.entrant(call);
+    let front = match keeper.enter(queue, entrant) {
+        Entry::Front(front) => front,
+        Entry::Busy(busy) => return Err(caller.busy(call, busy)),
+        Entry::Behind(place) => match caller.wait_for_turn(call, queue, place).await? {
+            Turn::Front(front) => {
+                // It may have waited across a fork, and owners are drawn from what was copied.
+                keeper.check_process().map_err(|reason| Error::Invalid {
+                    key: call.keys.label().to_owned(),
+                    reason,
+                })?;
+                front.expect(caller.answered_by(call));
+                front
+            }
+            Turn::Handed(front, from) => return caller.go_on(call, front, &from),
+        },
+    };
+    let mut asked = Asked::new(keeper, call, queue, entrant.now);
+    // Before it is asked, so that none is missed.
+    let wakeups = || DroppedAtHome::new(keeper.store.wakeups(asked.claim()), keeper.process());
+    let wakeups = asked.waits.then(wakeups);
+    let again = keeper.queues.is_contended(queue);
+    let answer = asked.once(again).await;
+    if let Ok(Acquired::Granted { slot, until, .. }) = answer
+        && asked.now() < until
+    {
+        keeper.queues.set_contended(queue, false);
+        return asked.into_lease(front, slot, until, Granted::Alone);
+    }
+    caller.ask_on(asked, front, answer, wakeups).await
 }
 
 /// One call on its way to its lease.
@@ -121,10 +116,11 @@ impl Caller<'_> {
         let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
         let queue = front.queue();
         let keeper = self.keeper;
-        let mut acquisition = keeper.acquisition_after(from, keys, queue, call.clock, options);
+        let now = call.clock.now();
+        let mut acquisition = keeper.acquisition_after(from, keys, queue, call.clock, now, options);
         acquisition.grant(Grant {
             slot: from.slot(),
-            at: call.clock.now(),
+            at: now,
             until: from.deadline(),
         });
         let acquisition = Arc::new(acquisition);
@@ -320,9 +316,9 @@ struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    fn new(keeper: &'a Arc<Keeper>, call: &mut Call, queue: QueueId) -> Self {
+    fn new(keeper: &'a Arc<Keeper>, call: &mut Call, queue: QueueId, now: Instant) -> Self {
         let (keys, options) = (mem::take(&mut call.keys), call.lease_options());
-        let acquisition = Arc::new(keeper.acquisition(keys, queue, call.clock, options));
+        let acquisition = Arc::new(keeper.acquisition(keys, queue, call.clock, now, options));
         keeper.open(&acquisition);
         Self {
             keeper,

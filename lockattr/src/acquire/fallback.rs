@@ -70,9 +70,9 @@ struct Conflict {
 
 impl Context {
     /// Asks the store. What it grants is not to meet what runs on a local lock since it was away.
-    pub(super) async fn take_from_store(&self, call: Call) -> Result<Lease, Error> {
+    pub(super) async fn take_from_store(&self, call: &mut Call) -> Result<Lease, Error> {
         if let Some(local) = self.fallbacks.local() {
-            return self.take_beside_local(local, call).await;
+            return self.take_beside_local(local, call.clone()).await;
         }
         let (waits, give_up) = (call.waits, call.give_up);
         let lease = asking::take(&self.keeper, call).await?;
@@ -129,7 +129,7 @@ impl Context {
             call.give_up = call.clock.now() + left;
             let lease = match when_unavailable {
                 WhenUnavailable::Fail => return Err(error),
-                WhenUnavailable::Run => asking::take(self.unguarded(), call).await?,
+                WhenUnavailable::Run => asking::take(self.unguarded(), &mut call).await?,
                 WhenUnavailable::Local => {
                     let local = self.local();
                     take_beside(&local.keeper, call, |keys, check| {
@@ -255,7 +255,7 @@ async fn take_beside(
     loop {
         let mut found = conflict(&call.keys, Check::BeforeAsking);
         if found.is_none() {
-            let lease = asking::take(keeper, call.clone()).await?;
+            let lease = asking::take(keeper, &mut call.clone()).await?;
             found = conflict(&call.keys, Check::AfterGrant(lease.slot()));
             if found.is_none() {
                 return Ok(lease);
@@ -295,7 +295,7 @@ async fn take_another_slot(
 ) -> Result<Option<Lease>, Error> {
     let mut kept = vec![taken];
     let found = loop {
-        match asking::take(keeper, call.clone().at_once()).await {
+        match asking::take(keeper, &mut call.clone().at_once()).await {
             Ok(lease) => {
                 if conflict(&call.keys, Check::AfterGrant(lease.slot())).is_none() {
                     break Ok(Some(lease));

@@ -188,6 +188,7 @@ impl SharedState {
 
     /// Makes an event happen. The answer is the state before, where it changes anything, and the
     /// present one where it does not.
+    #[inline]
     pub(crate) fn happens(&self, event: Event) -> Result<State, State> {
         let mut code = self.0.load(Ordering::Acquire);
         loop {

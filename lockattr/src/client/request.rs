@@ -84,11 +84,9 @@ impl LockRequest {
     /// mark of a locked function with `once`; [`Error::Unavailable`], [`Error::Foreign`],
     /// [`Error::Key`] and [`Error::Invalid`].
     pub async fn acquire(self) -> Result<Lease, Error> {
-        let Self {
-            client,
-            keys,
-            settings,
-        } = self;
-        client.0.acquire(keys, &settings, Nesting::Asks).await
+        let context = &self.client.0;
+        context
+            .acquire(self.keys, &self.settings, Nesting::Asks)
+            .await
     }
 }

@@ -2,6 +2,7 @@
 //! enough gives back what they may hold, whether or not they are polled any more.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +11,34 @@ use crate::acquisition::{Acquisition, Return, State};
 
 /// Requests that are asked for, and leases that were handed on and not taken yet; by address.
 #[derive(Debug, Default)]
-pub(super) struct Open(Mutex<HashMap<usize, Arc<Acquisition>>>);
+pub(super) struct Open(Mutex<OpenTable>);
+
+type OpenTable = HashMap<usize, Arc<Acquisition>, BuildHasherDefault<AddressHasher>>;
+
+/// Every call hashes its address twice. Nobody chooses addresses, so that they need no secret.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_usize(usize::from(*byte));
+        }
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        // By the golden ratio, as in Knuth's multiplicative hashing: the table looks at the upper bits too.
+        const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
+        self.0 = (self.0 ^ address as u64).wrapping_mul(GOLDEN_RATIO);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
 
 impl Open {
-    fn table(&self) -> MutexGuard<'_, HashMap<usize, Arc<Acquisition>>> {
+    fn table(&self) -> MutexGuard<'_, OpenTable> {
         // Nothing in here panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
+use tokio::task::{self, JoinHandle};
 
 use super::events::Events;
 use super::process::{DroppedAtHome, Process};
@@ -124,7 +124,9 @@ impl Background {
     pub(crate) async fn ask<F: Future>(&self, step: F) -> Option<F::Output> {
         let mut step = pin!(step);
         std::future::poll_fn(|cx| {
-            let outside = Handle::try_current().is_err_and(|error| error.is_missing_context());
+            // The usual caller is a task of a runtime's, which costs less to find out than a handle.
+            let outside = task::try_id().is_none()
+                && Handle::try_current().is_err_and(|error| error.is_missing_context());
             let _context = outside.then(|| self.0.handle.enter());
             match catch_unwind(AssertUnwindSafe(|| step.as_mut().poll(cx))) {
                 Ok(polled) => polled.map(Some),

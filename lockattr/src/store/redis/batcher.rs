@@ -255,6 +255,14 @@ enum Route {
 }
 
 impl Sending {
+    /// Leaves nothing to wait for here.
+    pub(super) fn take(&mut self) -> Self {
+        Self {
+            batcher: Arc::clone(&self.batcher),
+            route: mem::replace(&mut self.route, Route::Done),
+        }
+    }
+
     /// Whether the command has left this process, or is about to and cannot be kept back.
     pub(super) fn is_sent(&self) -> bool {
         match self.route {

@@ -17,6 +17,7 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
@@ -114,43 +115,63 @@ impl Connections {
         command: Cmd,
         deadline: &'a mut Deadline<'_>,
     ) -> impl Future<Output = Answer> {
-        // Sent before the future exists: the future, which is a part of every call's, then has no room
-        // for the command.
+        // Sent before the future exists, which is a part of every call's and has no room for the command.
+        // What it begins with is used in its place: to move it would make the room for it twice.
         let connection = self.of_caller();
-        let sending = match connection.up() {
-            Some(batcher) => Ok(send(&batcher, command, deadline)),
+        let tracked = owner.map(|owner| (&self.0.unanswered, owner));
+        let mut request = match connection.up() {
+            Some(batcher) => Ok(SentRequest::new(send(batcher, command, deadline), tracked)),
+            // Boxed, since it is rare and large.
             None => Err(Box::new(command)),
         };
         async move {
-            let (connection, (sending, sent)) = match sending {
-                Ok(sending) => (connection, sending),
-                // Boxed, since it is rare and large.
+            match &mut request {
+                Ok(request) => self.reply(&connection, request, deadline).await,
                 Err(command) => {
-                    Box::pin(self.connect_and_send(connection, *command, deadline)).await?
+                    let command = mem::take(&mut **command);
+                    Box::pin(self.connect_and_ask(&connection, command, tracked, deadline)).await
                 }
-            };
-            let batcher = Arc::clone(&sending.batcher);
-            let tracked = owner.map(|owner| (&self.0.unanswered, owner));
-            let mut request = SentRequest::new(sending, sent, tracked);
-            let mut seen = batcher.replies();
-            let mut silence = Duration::ZERO;
-            let answer = poll_fn(|cx| {
-                if let Poll::Ready(answer) = request.poll_reply(cx) {
-                    return Poll::Ready(answer);
-                }
-                silence += deadline.look(cx);
-                let now = batcher.replies();
-                if now != seen {
-                    (seen, silence) = (now, Duration::ZERO);
-                }
-                if silence >= self.0.patience {
-                    return Poll::Ready(Err(silent(self.0.patience)));
-                }
-                timed_out(deadline)
-            });
-            let answer = answer.await;
-            classify(&connection, &batcher, answer).map(|value| (value, sent))
+            }
         }
+    }
+
+    async fn connect_and_ask(
+        &self,
+        connection: &Connection,
+        command: Cmd,
+        tracked: Option<(&Arc<Unanswered>, &str)>,
+        deadline: &mut Deadline<'_>,
+    ) -> Answer {
+        let (connection, batcher) = self.connected(connection.clone(), deadline).await?;
+        let mut request = SentRequest::new(send(batcher, command, deadline), tracked);
+        self.reply(&connection, &mut request, deadline).await
+    }
+
+    /// Waits for the reply to a request.
+    async fn reply(
+        &self,
+        connection: &Connection,
+        request: &mut SentRequest<'_>,
+        deadline: &mut Deadline<'_>,
+    ) -> Answer {
+        let mut seen = request.sending.batcher.replies();
+        let mut silence = Duration::ZERO;
+        let answer = poll_fn(|cx| {
+            if let Poll::Ready(answer) = request.poll_reply(cx) {
+                return Poll::Ready(answer);
+            }
+            silence += deadline.look(cx);
+            let now = request.sending.batcher.replies();
+            if now != seen {
+                (seen, silence) = (now, Duration::ZERO);
+            }
+            if silence >= self.0.patience {
+                return Poll::Ready(Err(silent(self.0.patience)));
+            }
+            timed_out(deadline)
+        });
+        let answer = answer.await;
+        classify(connection, &request.sending.batcher, request.sent, answer)
     }
 
     /// Waits until no request of this owner can be carried out any more; see [`Unanswered::settled`].
@@ -170,16 +191,6 @@ impl Connections {
     pub(super) fn discard_any(&self) {
         self.of_caller().discard_any();
         self.0.own.discard_any();
-    }
-
-    async fn connect_and_send(
-        &self,
-        connection: Connection,
-        command: Cmd,
-        deadline: &mut Deadline<'_>,
-    ) -> Result<(Connection, (Sending, Instant)), Fault> {
-        let (connection, batcher) = self.connected(connection, deadline).await?;
-        Ok((connection, send(&batcher, command, deadline)))
     }
 
     /// Connects by the caller's connection, or by the client's own where that is not to be had.
@@ -305,9 +316,9 @@ async fn wait_for(
 
 /// Sends a command. The moment lies before the sending, so that a lease may count from it: the driver
 /// may send the command while this thread is kept from going on.
-fn send(batcher: &Arc<Batcher>, command: Cmd, deadline: &mut Deadline<'_>) -> (Sending, Instant) {
+fn send(batcher: Arc<Batcher>, command: Cmd, deadline: &mut Deadline<'_>) -> (Sending, Instant) {
     let sent = deadline.start();
-    (Arc::clone(batcher).send(command), sent)
+    (batcher.send(command), sent)
 }
 
 fn timed_out<T>(deadline: &Deadline<'_>) -> Poll<Result<T, Fault>> {
@@ -333,23 +344,26 @@ pub(super) fn silent(patience: Duration) -> Fault {
     Fault::timed_out(format!("no answer within {patience:?}"))
 }
 
-/// Sorts the answer to a command. A connection that has failed is dropped.
+/// Sorts the answer to a command that was sent then. A connection that has failed is dropped.
 pub(super) fn classify(
     connection: &Connection,
     batcher: &Arc<Batcher>,
+    sent: Instant,
     answer: Result<Value, Fault>,
-) -> Result<Value, Fault> {
-    // Only an error that is the whole answer fails the command.
-    let answer = answer.and_then(|value| match value {
-        Value::ServerError(error) => Err(RedisError::from(error).into()),
-        value => Ok(value),
-    });
-    match &answer {
-        Ok(_) => connection.server().answered(),
-        Err(fault) if fault.replace => connection.discard(batcher),
-        Err(_) => {}
+) -> Answer {
+    let fault = match answer {
+        // Only an error that is the whole answer fails the command.
+        Ok(Value::ServerError(error)) => RedisError::from(error).into(),
+        Ok(value) => {
+            connection.server().answered();
+            return Ok((value, sent));
+        }
+        Err(fault) => fault,
+    };
+    if fault.replace {
+        connection.discard(batcher);
     }
-    answer
+    Err(fault)
 }
 
 impl fmt::Debug for Connections {

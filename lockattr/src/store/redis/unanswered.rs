@@ -184,20 +184,20 @@ impl Unanswered {
 /// A request that is being sent. It is tracked where it is dropped before its answer has come, and where
 /// its connection ends before.
 pub(super) struct SentRequest<'a> {
-    sending: Option<Sending>,
-    sent: Instant,
+    pub(super) sending: Sending,
+    /// A moment before it was sent.
+    pub(super) sent: Instant,
     tracked: Option<(&'a Arc<Unanswered>, &'a str)>,
 }
 
 impl<'a> SentRequest<'a> {
     /// `tracked` is where, and for which owner, if the request may acquire keys.
     pub(super) fn new(
-        sending: Sending,
-        sent: Instant,
+        (sending, sent): (Sending, Instant),
         tracked: Option<(&'a Arc<Unanswered>, &'a str)>,
     ) -> Self {
         Self {
-            sending: Some(sending),
+            sending,
             sent,
             tracked,
         }
@@ -205,16 +205,12 @@ impl<'a> SentRequest<'a> {
 
     /// Polls for the reply, until it has come.
     pub(super) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, Fault>> {
-        let Some(sending) = &mut self.sending else {
-            return Poll::Pending;
-        };
-        let answer = ready!(Pin::new(sending).poll(cx));
-        let sending = self.sending.take();
-        if let (Err(fault), Some(sending), Some((unanswered, owner))) =
-            (&answer, sending, self.tracked)
+        let answer = ready!(Pin::new(&mut self.sending).poll(cx));
+        if let (Err(fault), Some((unanswered, owner))) = (&answer, self.tracked)
             && fault.error.is_in_doubt()
         {
-            unanswered.track_ended(owner, Arc::clone(&sending.batcher), self.sent);
+            let batcher = Arc::clone(&self.sending.batcher);
+            unanswered.track_ended(owner, batcher, self.sent);
         }
         Poll::Ready(answer)
     }
@@ -222,10 +218,10 @@ impl<'a> SentRequest<'a> {
 
 impl Drop for SentRequest<'_> {
     fn drop(&mut self) {
-        if let (Some(sending), Some((unanswered, owner))) = (self.sending.take(), self.tracked)
-            && sending.is_sent()
+        if let Some((unanswered, owner)) = self.tracked
+            && self.sending.is_sent()
         {
-            unanswered.track(owner, sending, self.sent);
+            unanswered.track(owner, self.sending.take(), self.sent);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Watchdog {
             seen = now;
         };
         let answer = answer.unwrap_or_else(|Elapsed| Err(silent(patience)));
-        classify(&self.0, &sending.batcher, answer).map(|value| (value, sent))
+        classify(&self.0, &sending.batcher, sent, answer)
     }
 
     /// Drops the connection after a protocol error.
