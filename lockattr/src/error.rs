@@ -111,6 +111,7 @@ struct Inner {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StoreErrorKind {
     Refused,
+    Unreachable,
     InDoubt,
     Invalid,
     Late,
@@ -120,6 +121,14 @@ impl StoreError {
     /// The store refused: it answered, and what was asked has not been done.
     pub fn refused(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(message.into(), StoreErrorKind::Refused)
+    }
+
+    /// The store could not be reached: it was not asked, and nothing has been done.
+    ///
+    /// Like no answer, and unlike a refusal, this is an outage, which
+    /// [`fail_fast`](crate::ClientBuilder::fail_fast) spares other calls.
+    pub fn unreachable(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(message.into(), StoreErrorKind::Unreachable)
     }
 
     /// The store did not answer: what was asked may have been done, or may still be.
@@ -155,6 +164,12 @@ impl StoreError {
     pub(crate) fn late() -> Self {
         let message = "the grant came when its ttl was over: the ttl is too short for this store";
         Self::new(message.into(), StoreErrorKind::Late)
+    }
+
+    /// The store is away, as far as is known.
+    pub(crate) fn is_outage(&self) -> bool {
+        let kinds = [StoreErrorKind::Unreachable, StoreErrorKind::InDoubt];
+        kinds.contains(&self.0.kind)
     }
 
     pub(crate) fn is_late(&self) -> bool {

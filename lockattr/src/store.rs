@@ -18,6 +18,7 @@ mod answer;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
+pub(crate) mod fail_fast;
 pub(crate) mod memory;
 pub(crate) mod redis;
 mod request;
@@ -38,8 +39,8 @@ pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Sen
 /// # Bounds
 /// Every answer comes within [`Limits::longest_answer`]: what a step does not know by then it
 /// answers as an error. An error says whether the step may have been done all the
-/// same: [`StoreError::in_doubt`], [`StoreError::refused`], or [`StoreError::invalid`] of a step that this
-/// store never does.
+/// same: [`StoreError::in_doubt`], [`StoreError::unreachable`], [`StoreError::refused`], or
+/// [`StoreError::invalid`] of a step that this store never does.
 ///
 /// # Context
 /// Futures are polled within the context of a tokio runtime that has time enabled, and may go from one

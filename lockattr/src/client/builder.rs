@@ -11,6 +11,7 @@ use crate::key;
 use crate::limits;
 use crate::owner::Origin;
 use crate::runtime::background::Background;
+use crate::store::fail_fast::{FailFast, Probe};
 use crate::store::memory::Memory;
 use crate::store::redis::{self, Redis};
 use crate::store::unguarded::Unguarded;
@@ -34,6 +35,7 @@ pub struct ClientBuilder {
     connect_timeout: Duration,
     reply_timeout: Duration,
     name: Option<String>,
+    fail_fast: Option<Duration>,
     /// Set with the feature `tls` alone.
     root_certificates: Option<Vec<u8>>,
 }
@@ -46,6 +48,7 @@ impl Default for ClientBuilder {
             connect_timeout: Duration::from_secs(1),
             reply_timeout: Duration::from_secs(1),
             name: None,
+            fail_fast: None,
             root_certificates: None,
         }
     }
@@ -88,6 +91,32 @@ impl ClientBuilder {
     /// without spaces, at most 256 bytes. Needs the right `+client|setname`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// Tells calls at once that the store is away, for that long after it was seen to be, instead of
+    /// having each of them wait for its own bound. From 1 ms to an hour; off unless set.
+    ///
+    /// The call that finds the store away takes as long as ever. Those after it are
+    /// [`Error::Unavailable`], with the cause that the first one was told, and go on as their
+    /// `on_unavailable` says. Meanwhile the background asks the store, after pauses of 50 ms to a
+    /// second, for as long as calls come; the first answer ends the outage for all. Where nobody has
+    /// asked for that long, the next call finds out for itself.
+    ///
+    /// Only what was not answered, or could not be reached, is an outage: a refusal of the store's
+    /// concerns its own call. Renewals and releases go out all the while.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockattr::Error> {
+    /// # use std::time::Duration;
+    /// let client = lockattr::Client::builder()
+    ///     .fail_fast(Duration::from_secs(5))
+    ///     .connect("redis://127.0.0.1/")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fail_fast(mut self, length: Duration) -> Self {
+        self.fail_fast = Some(length);
         self
     }
 
@@ -178,6 +207,17 @@ impl ClientBuilder {
         disabled: bool,
     ) -> Client {
         let counters = Arc::default();
+        let store = match self.fail_fast {
+            Some(length) => {
+                let id = origin.new_id();
+                let probe = Probe {
+                    lock: format!("{}outage-check:{id}", self.prefix),
+                    owner: origin.owner(id),
+                };
+                Arc::new(FailFast::new(store, background, length, probe))
+            }
+            None => store,
+        };
         let keeper = if disabled {
             Keeper::start_unguarded(background, store, counters, origin)
         } else {
@@ -200,14 +240,17 @@ impl ClientBuilder {
             ));
         }
         limits::ttl(self.ttl).map_err(Error::Config)?;
-        let timeouts = [
-            ("connect", self.connect_timeout),
-            ("reply", self.reply_timeout),
+        let lengths = [
+            ("connect timeout", Some(self.connect_timeout)),
+            ("reply timeout", Some(self.reply_timeout)),
+            ("fail_fast", self.fail_fast),
         ];
-        for (which, timeout) in timeouts {
-            if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&timeout) {
+        for (which, length) in lengths {
+            if let Some(length) = length
+                && !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&length)
+            {
                 return refuse(format!(
-                    "a {which} timeout is at least 1ms and at most an hour, not {timeout:?}"
+                    "a {which} is at least 1ms and at most an hour, not {length:?}"
                 ));
             }
         }

@@ -19,6 +19,7 @@ mod due;
 mod ended_connections;
 mod events;
 mod extend;
+mod fail_fast;
 mod failed_waiters;
 mod fallback;
 mod fallback_grants;

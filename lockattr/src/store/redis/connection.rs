@@ -218,9 +218,9 @@ async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
     let within = Instant::now() + server.connect_timeout;
     let result = match server.background.until(within, connection.open()).await {
         Ok(opened) => opened.map_err(|error| {
-            StoreError::refused(format!("cannot connect to {}: {error}", server.address()))
+            StoreError::unreachable(format!("cannot connect to {}: {error}", server.address()))
         }),
-        Err(Elapsed) => Err(StoreError::refused(format!(
+        Err(Elapsed) => Err(StoreError::unreachable(format!(
             "cannot connect to {} within {:?}",
             server.address(),
             server.connect_timeout
