@@ -38,6 +38,7 @@ pub struct ClientBuilder {
     fail_fast: Option<Duration>,
     /// Set with the feature `tls` alone.
     root_certificates: Option<Vec<u8>>,
+    addresses: Option<redis::AddressMap>,
 }
 
 impl Default for ClientBuilder {
@@ -50,6 +51,7 @@ impl Default for ClientBuilder {
             name: None,
             fail_fast: None,
             root_certificates: None,
+            addresses: None,
         }
     }
 }
@@ -132,6 +134,29 @@ impl ClientBuilder {
         self
     }
 
+    /// Where this client reaches the servers that announce other addresses: for `redis+sentinel://`,
+    /// where sentinels name the primary, and each other, by addresses of their own network.
+    ///
+    /// `map` is given the host and the port that are announced, and answers with those to connect to,
+    /// or with `None` where they are right. With TLS the answer's host is also what the server's
+    /// certificate has to name. The sentinels in the URL are reached where it says.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// let client = lockattr::Client::builder()
+    ///     .addresses(|host, port| (host == "10.0.0.7").then(|| ("locks-1.example".to_owned(), port)))
+    ///     .connect("redis+sentinel://sentinel-1.example,sentinel-2.example/mymaster")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn addresses(
+        mut self,
+        map: impl Fn(&str, u16) -> Option<(String, u16)> + Send + Sync + 'static,
+    ) -> Self {
+        self.addresses = Some(redis::AddressMap::new(map));
+        self
+    }
+
     /// Connects, and checks that the client may do its work; see [`Client::connect`].
     ///
     /// # Errors
@@ -168,7 +193,11 @@ impl ClientBuilder {
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            target: redis::target(url, self.root_certificates.as_deref())?,
+            place: redis::place(
+                url,
+                self.root_certificates.as_deref(),
+                self.addresses.as_ref(),
+            )?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,

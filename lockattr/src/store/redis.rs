@@ -8,7 +8,8 @@
 //! every name of the wire format; `script`, which calls scripts; `reply`, which reads their answers; and
 //! `fault`, which sorts errors.
 //!
-//! Below them, `connections` chooses a connection, `connection` makes and replaces it, `batcher` sends the
+//! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
+//! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
@@ -16,7 +17,6 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use redis::Value;
@@ -27,6 +27,7 @@ use super::{
 use crate::runtime::background::Background;
 
 mod acquire;
+mod addresses;
 mod batcher;
 mod check;
 mod clock_anchor;
@@ -35,6 +36,7 @@ mod conformance;
 mod connection;
 mod connections;
 mod fault;
+mod greeting;
 mod message;
 mod names;
 mod probe;
@@ -42,6 +44,8 @@ mod release;
 mod renew;
 mod reply;
 mod script;
+mod sentinel;
+mod server;
 mod subscriber;
 mod subscription;
 mod target;
@@ -49,17 +53,19 @@ mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
+mod transport;
 mod unanswered;
 mod wakeups;
 mod watchdog;
 
-use connection::Server;
+pub(crate) use addresses::AddressMap;
 use connections::Connections;
 use fault::Fault;
 use names::Names;
 use script::Scripts;
+use server::Server;
+pub(crate) use server::{Place, place};
 use subscriber::Subscriber;
-pub(crate) use target::{Target, target};
 use timeouts::Deadline;
 use watchdog::Watchdog;
 
@@ -84,7 +90,7 @@ pub(crate) struct RedisConfig {
     pub(crate) prefix: String,
     /// A name of this client that no other client has.
     pub(crate) id: String,
-    pub(crate) target: Target,
+    pub(crate) place: Place,
     /// `CLIENT SETNAME`, where the application gave a name.
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
@@ -93,13 +99,7 @@ pub(crate) struct RedisConfig {
 
 impl Redis {
     pub(crate) fn new(config: &RedisConfig, background: &Background) -> Self {
-        let server = Arc::new(Server {
-            target: config.target.clone(),
-            name: config.name.clone(),
-            background: background.clone(),
-            connect_timeout: config.connect_timeout,
-            answers: AtomicU64::new(0),
-        });
+        let server = Server::new(config, background);
         let names = Names::new(&config.prefix, &config.id);
         let connections = Connections::new(&server, config.reply_timeout);
         let request_timeout = config.connect_timeout + config.reply_timeout;

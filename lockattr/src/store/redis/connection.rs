@@ -6,31 +6,17 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redis::RedisError;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::batcher::Batcher;
-use super::fault::Fault;
-use super::target::Target;
+use super::server::Server;
 use crate::error::StoreError;
-use crate::runtime::background::{Background, Elapsed};
-
-/// How to reach a server.
-pub(super) struct Server {
-    pub(super) target: Target,
-    /// `CLIENT SETNAME`, where the application gave a name.
-    pub(super) name: Option<String>,
-    pub(super) background: Background,
-    pub(super) connect_timeout: Duration,
-    /// How often it has answered, on any connection.
-    pub(super) answers: AtomicU64,
-}
 
 /// A connection that all callers of one runtime share, and which is driven there.
 #[derive(Clone)]
@@ -96,11 +82,13 @@ pub(super) enum Availability {
 
 impl Connection {
     pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
-        Self(Arc::new(ConnectionInner {
+        let connection = Self(Arc::new(ConnectionInner {
             server: Arc::clone(server),
             runtime,
             state: Mutex::new(ConnectionState::Down),
-        }))
+        }));
+        server.watch_over(WeakConnection(Arc::downgrade(&connection.0)));
+        connection
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -157,7 +145,7 @@ impl Connection {
         self.discard_if(|current| Arc::ptr_eq(current, failed));
     }
 
-    /// Drops the connection after a protocol error.
+    /// Drops the connection: after a protocol error, or since its server has moved.
     pub(super) fn discard_any(&self) {
         self.discard_if(|_| true);
     }
@@ -174,37 +162,15 @@ impl Connection {
         drop(discarded);
     }
 
-    async fn open(&self) -> Result<Arc<Batcher>, StoreError> {
-        let server = &self.0.server;
-        let fault = |error| Fault::from(error).error;
-        let mut connection = server.target.connection().await.map_err(fault)?;
-        if let Some(name) = &server.name {
-            redis::cmd("CLIENT")
-                .arg("SETNAME")
-                .arg(name)
-                .exec_async(&mut connection.redis)
-                .await
-                .map_err(fault)?;
-        }
-        // A server that is stopped accepts connections, and so does one that has too many clients. The
-        // connection counts as made once something was answered.
-        let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
-        match answer {
-            Err(error) if is_turned_away(&error) => Err(fault(error)),
-            _ => Ok(Batcher::new(connection, &self.0.runtime)),
-        }
+    async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), StoreError> {
+        let (connection, moves) = self.0.server.open(within).await?;
+        Ok((Batcher::new(connection, &self.0.runtime), moves))
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
         // The state is replaced as a whole, so a panic cannot leave half of it.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a server has accepted the connection only to close it, or does not answer.
-fn is_turned_away(error: &RedisError) -> bool {
-    let is_full = |words: &str| words.contains("max number of clients");
-    error.detail().is_some_and(is_full) || Fault::from(error.clone()).error.is_in_doubt()
 }
 
 /// Connects on the connection's runtime. The result is kept, and told to all who wait.
@@ -216,22 +182,19 @@ async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
     };
     let server = &connection.0.server;
     let within = Instant::now() + server.connect_timeout;
-    let result = match server.background.until(within, connection.open()).await {
-        Ok(opened) => opened.map_err(|error| {
-            StoreError::unreachable(format!("cannot connect to {}: {error}", server.address()))
-        }),
-        Err(Elapsed) => Err(StoreError::unreachable(format!(
-            "cannot connect to {} within {:?}",
-            server.address(),
-            server.connect_timeout
-        ))),
-    };
+    let opened = connection.open(within).await;
+    let moves = opened.as_ref().map_or(0, |(_, moves)| *moves);
+    let result = opened.map(|(batcher, _)| batcher);
     let now = match &result {
         Ok(batcher) => ConnectionState::Up(Arc::clone(batcher)),
         Err(_) => ConnectionState::Down,
     };
     let before = mem::replace(&mut *connection.state(), now);
     drop(before);
+    // It has moved before it was known that this connection is to be dropped then.
+    if server.moves() != moves {
+        connection.discard_any();
+    }
     let _ = tell.send(Some(result));
 }
 
@@ -264,20 +227,19 @@ impl Drop for AttemptGuard {
     }
 }
 
-impl Server {
-    pub(super) fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
+/// A connection that is dropped when its server moves.
+#[derive(Clone)]
+pub(super) struct WeakConnection(Weak<ConnectionInner>);
+
+impl WeakConnection {
+    pub(super) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 
-    pub(super) fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Host and port, or the socket's path, cut to the length of a log line: never the user or the
-    /// password.
-    pub(super) fn address(&self) -> String {
-        let address = self.target.address().to_string();
-        address.chars().take(200).collect()
+    pub(super) fn discard(&self) {
+        if let Some(connection) = self.0.upgrade() {
+            Connection(connection).discard_any();
+        }
     }
 }
 

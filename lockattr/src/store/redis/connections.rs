@@ -28,8 +28,9 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
 
 use super::batcher::{Batcher, Sending};
-use super::connection::{Availability, ConnectAttempt, Connection, Server};
+use super::connection::{Availability, ConnectAttempt, Connection};
 use super::fault::Fault;
+use super::server::Server;
 use super::timeouts::{Deadline, Timeouts};
 use super::unanswered::{SentRequest, Unanswered};
 use crate::error::StoreError;
@@ -376,10 +377,10 @@ impl fmt::Debug for Connections {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
-    use std::sync::atomic::AtomicU64;
     use std::thread;
 
-    use super::super::target::target;
+    use super::super::RedisConfig;
+    use super::super::server::place;
     use super::*;
     use crate::runtime::background::Background;
 
@@ -396,8 +397,8 @@ mod tests {
                 if line == "PING" {
                     came.lock().unwrap().push(Instant::now());
                 }
-                // Each command has one word, which comes last.
-                if !line.starts_with(['*', '$']) {
+                // `*1`, or as many words as the command has.
+                if line.starts_with('*') {
                     stream.write_all(b"+OK\r\n").unwrap();
                 }
             }
@@ -409,13 +410,15 @@ mod tests {
     async fn what_is_sent_counts_from_before_it_was() {
         const BOUND: Duration = Duration::from_secs(10);
         let (url, pings) = agreeable();
-        let server = Arc::new(Server {
-            target: target(&url, None).unwrap(),
+        let config = RedisConfig {
+            prefix: "lock:".to_owned(),
+            id: "one".to_owned(),
+            place: place(&url, None, None).unwrap(),
             name: None,
-            background: Background::start().unwrap(),
             connect_timeout: BOUND,
-            answers: AtomicU64::new(0),
-        });
+            reply_timeout: BOUND,
+        };
+        let server = Server::new(&config, &Background::start().unwrap());
         let connections = Connections::new(&server, BOUND);
         // The first one has to connect.
         for count in 1..=3 {

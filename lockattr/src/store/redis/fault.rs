@@ -205,7 +205,7 @@ fn is_code(word: &str) -> bool {
 
 /// Leaves out the user, whom Redis 7.2 and later name: errors and logs are no place for half of the
 /// credentials.
-fn without_name(words: &str) -> String {
+pub(super) fn without_name(words: &str) -> String {
     let named = words.split_once("User ").and_then(|(before, rest)| {
         let (name, rest) = rest.split_once(' ')?;
         (rest.starts_with("has no permissions") && !name.is_empty()).then_some((before, rest))

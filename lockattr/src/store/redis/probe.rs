@@ -9,7 +9,7 @@ use redis::ConnectionAddr;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::connection::Server;
+use super::server::Server;
 
 /// A request that Redis, HTTP, mail and TLS servers each answer in their own way, and act on in none.
 const QUESTION: &[u8] = b"PING / HTTP/1.0\r\n\r\n";
@@ -17,7 +17,8 @@ const QUESTION: &[u8] = b"PING / HTTP/1.0\r\n\r\n";
 /// Why no Redis answers there, if that can be told. Where something has `answered` in Redis's protocol,
 /// only what is known to be another server is told.
 pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
-    let ConnectionAddr::Tcp(host, port) = server.target.address() else {
+    let target = server.fixed()?;
+    let ConnectionAddr::Tcp(host, port) = target.address() else {
         return None;
     };
     let asking = {
@@ -28,7 +29,7 @@ pub(super) async fn at(server: &Arc<Server>, answered: bool) -> Option<String> {
         .background
         .spawn(timeout(server.connect_timeout, asking));
     let answer = asked.await.ok()?.ok()?.ok()?;
-    let what = if server.target.is_tls() {
+    let what = if target.is_tls() {
         match recognise(&answer) {
             Some(what) => what,
             None if is_redis(&answer) => {

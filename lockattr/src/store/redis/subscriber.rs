@@ -24,9 +24,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::clock_anchor::ClockAnchor;
-use super::connection::Server;
 use super::connections::Connections;
 use super::message::{Message, waiter_id};
+use super::server::Server;
 use super::subscription::Subscription;
 use super::wakeups::{ChannelState, UnclaimedGrant, WakeUpRegistry, WakeUpStream};
 use crate::error::StoreError;

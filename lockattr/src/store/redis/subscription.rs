@@ -4,20 +4,22 @@
 //! subscription is alive is observed from the background runtime, where everything else here is polled.
 //! What to do about that is left to `subscriber`.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use futures_core::Stream;
 use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
-use super::connection::Server;
 use super::fault::Fault;
+use super::server::Server;
 use crate::error::StoreError;
 
 /// Ended when dropped.
@@ -25,6 +27,8 @@ pub(super) struct Subscription {
     sink: PubSubSink,
     channel: String,
     receiving: Task<()>,
+    /// Ready when the server has moved since the subscription was made.
+    move_of_server: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 /// How a subscription has ended.
@@ -46,25 +50,26 @@ impl Subscription {
         channel: &str,
         receive: impl FnMut(Msg) + Send + 'static,
     ) -> Result<Self, StoreError> {
+        let within = Instant::now() + server.connect_timeout;
         let connecting = {
             let (server, channel) = (Arc::clone(server), channel.to_owned());
             async move {
-                let (mut sink, stream) = server.target.pubsub().await?.split();
-                sink.subscribe(&channel).await?;
-                Ok((sink, Task(tokio::spawn(deliver(stream, receive)))))
+                let (pubsub, moves) = server.pubsub(within).await?;
+                let (mut sink, stream) = pubsub.split();
+                let subscribed = sink.subscribe(&channel).await;
+                subscribed.map_err(|error| Fault::from(error).error)?;
+                Ok((sink, Task(tokio::spawn(deliver(stream, receive))), moves))
             }
         };
         let connecting = Task(runtime.spawn(connecting));
         match timeout(server.connect_timeout, connecting).await {
-            Ok(Ok(Ok((sink, receiving)))) => Ok(Self {
+            Ok(Ok(Ok((sink, receiving, moves)))) => Ok(Self {
                 sink,
                 channel: channel.to_owned(),
                 receiving,
+                move_of_server: Box::pin(next_move(server.moves_to_come(), moves)),
             }),
-            Ok(Ok(Err(error))) => {
-                let error: redis::RedisError = error;
-                Err(Fault::from(error).error)
-            }
+            Ok(Ok(Err(error))) => Err(error),
             Ok(Err(_)) => Err(StoreError::refused("the runtime has ended")),
             Err(_) => Err(StoreError::refused(format!(
                 "no answer within {:?}",
@@ -79,13 +84,23 @@ impl Subscription {
         Box::pin(async move { sink.subscribe(channel).await.is_ok() })
     }
 
-    /// Waits for the end of the connection, or of its runtime.
+    /// Waits for the end of the connection, or of its runtime, or for a move of the server.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<SubscriptionEnd> {
+        if self.move_of_server.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(SubscriptionEnd::Closed);
+        }
         let end = |ended: Result<(), JoinError>| match ended {
             Ok(()) => SubscriptionEnd::Closed,
             Err(_) => SubscriptionEnd::Silent,
         };
         Pin::new(&mut self.receiving).poll(cx).map(end)
+    }
+}
+
+async fn next_move(mut moves: watch::Receiver<u64>, made_after: u64) {
+    if moves.wait_for(|moves| *moves != made_after).await.is_err() {
+        // The client is gone, and its tasks with it.
+        pending().await
     }
 }
 

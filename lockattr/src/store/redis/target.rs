@@ -4,10 +4,14 @@
 //! caller, and so is what is done with a connection.
 
 use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisResult};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    RedisConnectionInfo, RedisResult,
+};
 
-#[cfg(feature = "tls")]
-use super::tls::Tls;
+use super::addresses::Address;
+use super::greeting;
+use super::transport::Transport;
 use crate::error::Error;
 
 /// The schemes of a URL, and whether each means TLS.
@@ -23,9 +27,7 @@ const SCHEMES: [(&str, bool); 5] = [
 #[derive(Clone)]
 pub(crate) struct Target {
     client: Client,
-    is_tls: bool,
-    #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    transport: Transport,
 }
 
 /// An open connection of the redis client, and the task that drives it where the client has none.
@@ -50,22 +52,12 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
     let known = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme);
     let Some((scheme, tls)) = known.copied() else {
         return refuse(
-            "a store's URL starts with redis://, rediss://, unix://, valkey:// or valkeys://, or is \
-             memory:, and this one does not"
+            "a store's URL starts with redis://, rediss://, unix://, valkey://, valkeys://, \
+             redis+sentinel:// or rediss+sentinel://, or is memory:, and this one does not"
                 .to_owned(),
         );
     };
-    if tls && !cfg!(feature = "tls") {
-        return refuse(format!(
-            "{scheme}:// needs TLS: enable the feature `tls` of the crate `lockattr`"
-        ));
-    }
-    if !tls && root_certificates.is_some() {
-        return refuse(format!(
-            "`root_certificates` are for TLS, and {scheme}:// has none: write rediss:// or \
-             valkeys://, or leave them out"
-        ));
-    }
+    let transport = Transport::of(scheme, tls, root_certificates)?;
     if scheme != "unix" {
         let rest = &url[scheme.len() + "://".len()..];
         let (_, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -101,31 +93,46 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
         _ => url.to_owned(),
     };
     let info = plain.as_str().into_connection_info().map_err(refused)?;
-    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-    let settings = info.tcp_settings().clone().set_nodelay(true);
-    let info = info.set_tcp_settings(settings);
-    // The command by which the redis client names its library needs a right of its own.
-    let settings = info.redis_settings().clone().set_skip_set_lib_name();
-    let info = info.set_redis_settings(settings);
+    let login = info.redis_settings().clone();
+    let info = with_settings(info, login);
     Ok(Target {
         client: Client::open(info).map_err(refused)?,
-        is_tls: tls,
-        #[cfg(feature = "tls")]
-        tls: tls.then(|| Tls::new(root_certificates)).transpose()?,
+        transport,
     })
 }
 
+/// With what every connection has in common.
+fn with_settings(info: ConnectionInfo, login: RedisConnectionInfo) -> ConnectionInfo {
+    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
+    let settings = info.tcp_settings().clone().set_nodelay(true);
+    // The redis client would name its library in a round trip of its own; `greeting` does that.
+    info.set_tcp_settings(settings)
+        .set_redis_settings(login.set_skip_set_lib_name())
+}
+
 impl Target {
+    /// The server at an address that no URL names.
+    pub(super) fn at(
+        address: &Address,
+        login: RedisConnectionInfo,
+        transport: Transport,
+    ) -> RedisResult<Self> {
+        let info =
+            ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
+        Ok(Self {
+            client: Client::open(with_settings(info, login))?,
+            transport,
+        })
+    }
+
     /// Connects and logs in. The connection is driven on the runtime that this is polled on.
     pub(super) async fn connection(&self) -> RedisResult<RawConnection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
-        #[cfg(feature = "tls")]
-        if let (Some(tls), ConnectionAddr::Tcp(host, port)) = (&self.tls, self.address()) {
-            let stream = tls.connect(host, *port).await?;
-            let login = self.client.get_connection_info().redis_settings();
-            let connecting = MultiplexedConnection::new_with_config(login, stream, config);
+        if self.is_tls() {
+            let stream = self.transport.stream(self.address()).await?;
+            let connecting = MultiplexedConnection::new_with_config(self.login(), stream, config);
             let (redis, driver) = connecting.await?;
             return Ok(RawConnection {
                 redis,
@@ -141,23 +148,24 @@ impl Target {
         })
     }
 
-    /// The same for a connection that subscribes to channels.
-    pub(super) async fn pubsub(&self) -> RedisResult<PubSub> {
-        #[cfg(feature = "tls")]
-        if let (Some(tls), ConnectionAddr::Tcp(host, port)) = (&self.tls, self.address()) {
-            let stream = tls.connect(host, *port).await?;
-            let login = self.client.get_connection_info().redis_settings();
-            return PubSub::new(login, stream).await;
-        }
-        self.client.get_async_pubsub().await
+    /// The same for a connection that subscribes to channels, which cannot introduce itself later.
+    pub(super) async fn pubsub(&self, name: Option<&str>) -> RedisResult<PubSub> {
+        let mut stream = self.transport.stream(self.address()).await?;
+        greeting::on_stream(&mut stream, self.login(), name).await?;
+        let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
+        PubSub::new(&logged_in, stream).await
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        self.is_tls
+        self.transport.is_tls()
     }
 
     /// Host and port, or the socket's path: never the user or the password.
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.client.get_connection_info().addr()
+    }
+
+    fn login(&self) -> &RedisConnectionInfo {
+        self.client.get_connection_info().redis_settings()
     }
 }

@@ -11,8 +11,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -39,23 +38,13 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Connects to whichever of a host's addresses answers first.
-    pub(super) async fn connect(&self, host: &str, port: u16) -> io::Result<TlsStream<TcpStream>> {
+    /// Encrypts a connection to the host of that name.
+    pub(super) async fn encrypt(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let mut tries = JoinSet::new();
-        for address in lookup_host((host, port)).await? {
-            tries.spawn(TcpStream::connect(address));
-        }
-        let mut outcome = Err(io::Error::other("the name has no address"));
-        while let Some(tried) = tries.join_next().await {
-            outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
-            if outcome.is_ok() {
-                break;
-            }
-        }
-        let stream = outcome?;
-        // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-        stream.set_nodelay(true)?;
         TlsConnector::from(Arc::clone(&self.0))
             .connect(name, stream)
             .await

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::batcher::{Batcher, Sending};
-use super::connection::Server;
 use super::fault::Fault;
+use super::server::Server;
 
 /// For how long at least a request may still arrive whose connection has ended: at its other end, or with
 /// the runtime that drove it, so that it may not be written yet. Where it had been on its way for longer

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 
-use super::connection::{Availability, Connection, Server};
+use super::connection::{Availability, Connection};
 use super::connections::{Answer, classify, connect_result, ended, silent};
+use super::server::Server;
 use crate::runtime::background::Elapsed;
 
 /// The connection for renewals alone.

@@ -1,0 +1,217 @@
+//! How to reach the server that keeps the locks: at the address of a URL, or wherever sentinels say that
+//! it is now.
+//!
+//! Where it moves, every connection to the server before is dropped, whether or not that one still
+//! answers. Who is asked where it is, and what is believed, is left to `sentinel`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::aio::PubSub;
+use redis::{RedisError, RedisResult, Value};
+use tokio::sync::watch;
+
+use super::RedisConfig;
+use super::addresses::AddressMap;
+use super::connection::WeakConnection;
+use super::fault::Fault;
+use super::greeting;
+use super::sentinel::{self, SentinelTarget, Sentinels};
+use super::target::{self, RawConnection, Target};
+use crate::error::{Error, StoreError};
+use crate::runtime::background::{Background, Elapsed};
+
+/// Where the server is, as a URL says it.
+#[derive(Clone)]
+pub(crate) enum Place {
+    At(Target),
+    NamedBySentinels(SentinelTarget),
+}
+
+/// Reads a URL; `root_certificates` are for one that means TLS, and the map of addresses for one whose
+/// servers announce others.
+pub(crate) fn place(
+    url: &str,
+    root_certificates: Option<&[u8]>,
+    addresses: Option<&AddressMap>,
+) -> Result<Place, Error> {
+    if let Some(scheme) = sentinel::scheme(url) {
+        return sentinel::target(scheme, url, root_certificates, addresses.cloned())
+            .map(Place::NamedBySentinels);
+    }
+    if addresses.is_some() {
+        return Err(Error::Config(
+            "`addresses` are for servers that announce others, as with redis+sentinel://, and this URL \
+             names its server itself: leave them out"
+                .to_owned(),
+        ));
+    }
+    target::target(url, root_certificates).map(Place::At)
+}
+
+/// How to reach the server.
+pub(super) struct Server {
+    route: Route,
+    /// `CLIENT SETNAME`, where the application gave a name.
+    pub(super) name: Option<String>,
+    pub(super) background: Background,
+    pub(super) connect_timeout: Duration,
+    /// How often it has answered, on any connection.
+    answers: AtomicU64,
+    /// How often it has moved.
+    moves: watch::Sender<u64>,
+    /// Those that are to be dropped when it moves.
+    connections: Mutex<Vec<WeakConnection>>,
+}
+
+enum Route {
+    Fixed(Target),
+    Sentinels(Sentinels),
+}
+
+impl Server {
+    pub(super) fn new(config: &RedisConfig, background: &Background) -> Arc<Self> {
+        Arc::new(Self {
+            route: match &config.place {
+                Place::At(target) => Route::Fixed(target.clone()),
+                Place::NamedBySentinels(target) => Route::Sentinels(Sentinels::new(target)),
+            },
+            name: config.name.clone(),
+            background: background.clone(),
+            connect_timeout: config.connect_timeout,
+            answers: AtomicU64::new(0),
+            moves: watch::Sender::new(0),
+            connections: Mutex::default(),
+        })
+    }
+
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn answered(&self) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The server's own address, where a URL has it.
+    pub(super) fn fixed(&self) -> Option<&Target> {
+        match &self.route {
+            Route::Fixed(target) => Some(target),
+            Route::Sentinels(_) => None,
+        }
+    }
+
+    pub(super) fn sentinels(&self) -> Option<&Sentinels> {
+        match &self.route {
+            Route::Fixed(_) => None,
+            Route::Sentinels(sentinels) => Some(sentinels),
+        }
+    }
+
+    /// Host and port, or the socket's path, or the service, cut to the length of a log line: never the
+    /// user or the password.
+    pub(super) fn address(&self) -> String {
+        let address = match &self.route {
+            Route::Fixed(target) => target.address().to_string(),
+            Route::Sentinels(sentinels) => format!("the primary of `{}`", sentinels.service()),
+        };
+        address.chars().take(200).collect()
+    }
+
+    /// Connects, until that moment at most. Also says how often the server had moved by then.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        within: Instant,
+    ) -> Result<(RawConnection, u64), StoreError> {
+        let opened = match &self.route {
+            Route::Sentinels(sentinels) => sentinels.open(self, within).await,
+            Route::Fixed(target) => match self.background.until(within, self.open_at(target)).await
+            {
+                Ok(opened) => opened
+                    .map(|connection| (connection, 0))
+                    .map_err(|error| Fault::from(error).error.to_string()),
+                Err(Elapsed) => {
+                    return Err(StoreError::unreachable(format!(
+                        "cannot connect to {} within {:?}",
+                        self.address(),
+                        self.connect_timeout
+                    )));
+                }
+            },
+        };
+        opened.map_err(|why| {
+            StoreError::unreachable(format!("cannot connect to {}: {why}", self.address()))
+        })
+    }
+
+    /// The same for a connection that subscribes to channels.
+    pub(super) async fn pubsub(
+        self: &Arc<Self>,
+        within: Instant,
+    ) -> Result<(PubSub, u64), StoreError> {
+        let name = self.name.as_deref();
+        let refused = |error: RedisError| Fault::from(error).error;
+        match &self.route {
+            Route::Fixed(target) => Ok((target.pubsub(name).await.map_err(refused)?, 0)),
+            Route::Sentinels(sentinels) => {
+                let (target, moves) = sentinels
+                    .locate(self, within)
+                    .await
+                    .map_err(StoreError::unreachable)?;
+                Ok((target.pubsub(name).await.map_err(refused)?, moves))
+            }
+        }
+    }
+
+    async fn open_at(&self, target: &Target) -> RedisResult<RawConnection> {
+        let connection = target.connection().await?;
+        let name = self.name.as_deref();
+        // A server that is stopped accepts connections, and so does one that has too many clients. The
+        // connection counts as made once something was answered.
+        let asked = greeting::with_question(&connection.redis, name, &redis::cmd("TIME")).await?;
+        match asked {
+            Value::ServerError(error) if is_full(error.details()) => Err(error.into()),
+            _ => Ok(connection),
+        }
+    }
+
+    /// Has a connection dropped when the server moves.
+    pub(super) fn watch_over(&self, connection: WeakConnection) {
+        if self.sentinels().is_none() {
+            return;
+        }
+        let mut connections = self.connections();
+        connections.retain(WeakConnection::is_alive);
+        connections.push(connection);
+    }
+
+    /// The server has moved.
+    pub(super) fn moved(&self) {
+        self.moves.send_modify(|moves| *moves += 1);
+        let connections = self.connections().clone();
+        for connection in connections {
+            connection.discard();
+        }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Vec<WeakConnection>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the server has moved.
+    pub(super) fn moves(&self) -> u64 {
+        *self.moves.borrow()
+    }
+
+    /// The same, to wait for the next move.
+    pub(super) fn moves_to_come(&self) -> watch::Receiver<u64> {
+        self.moves.subscribe()
+    }
+}
+
+fn is_full(words: Option<&str>) -> bool {
+    words.is_some_and(|words| words.contains("max number of clients"))
+}

@@ -1,0 +1,91 @@
+//! How bytes travel to a server: plainly, or by TLS; over TCP, or a Unix socket.
+
+use std::io;
+
+use redis::aio::AsyncStream;
+use redis::{ConnectionAddr, ErrorKind, RedisError, RedisResult};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::task::JoinSet;
+
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use crate::error::Error;
+
+/// TLS, or none.
+#[derive(Clone)]
+pub(super) struct Transport {
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+pub(super) type Stream = Box<dyn AsyncStream + Send + Sync + Unpin>;
+
+impl Transport {
+    /// As a URL's scheme has it; `root_certificates` are for one that means TLS.
+    pub(super) fn of(
+        scheme: &str,
+        tls: bool,
+        root_certificates: Option<&[u8]>,
+    ) -> Result<Self, Error> {
+        if tls && !cfg!(feature = "tls") {
+            return Err(Error::Config(format!(
+                "{scheme}:// needs TLS: enable the feature `tls` of the crate `lockattr`"
+            )));
+        }
+        if !tls && root_certificates.is_some() {
+            return Err(Error::Config(format!(
+                "`root_certificates` are for TLS, and {scheme}:// has none: write a scheme with it, as \
+                 rediss://, or leave them out"
+            )));
+        }
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            tls: tls.then(|| Tls::new(root_certificates)).transpose()?,
+        })
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Connects.
+    pub(super) async fn stream(&self, address: &ConnectionAddr) -> RedisResult<Stream> {
+        match address {
+            ConnectionAddr::Tcp(host, port) => {
+                let stream = connect(host, *port).await?;
+                #[cfg(feature = "tls")]
+                if let Some(tls) = &self.tls {
+                    return Ok(Box::new(tls.encrypt(host, stream).await?));
+                }
+                Ok(Box::new(stream))
+            }
+            ConnectionAddr::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+            _ => Err(RedisError::from((
+                ErrorKind::InvalidClientConfig,
+                "no such kind of address",
+            ))),
+        }
+    }
+}
+
+/// Connects to whichever of a host's addresses answers first.
+async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut tries = JoinSet::new();
+    for address in lookup_host((host, port)).await? {
+        tries.spawn(TcpStream::connect(address));
+    }
+    let mut outcome = Err(io::Error::other("the name has no address"));
+    while let Some(tried) = tries.join_next().await {
+        outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    let stream = outcome?;
+    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
