@@ -25,6 +25,7 @@ pub mod proxy;
 pub mod record;
 pub mod roles;
 pub mod seed;
+pub mod sentinel;
 pub mod server;
 #[cfg(feature = "tls")]
 pub mod tls;

@@ -20,6 +20,9 @@ use crate::wait;
 /// How long a server may take to start, a command to answer.
 const START: Duration = Duration::from_secs(10);
 
+/// The configuration of a sentinel, in its directory.
+const SENTINEL_CONF: &str = "sentinel.conf";
+
 /// A running server; killed when dropped, and at the latest when this process ends.
 #[derive(Debug)]
 pub struct Server {
@@ -42,13 +45,28 @@ impl Server {
     pub fn with(options: &[&str]) -> Self {
         let scratch = Scratch::new();
         let options: Vec<String> = options.iter().map(ToString::to_string).collect();
-        let password = options
-            .iter()
-            .position(|option| option == "--requirepass")
-            .map(|at| options[at + 1].clone());
+        let password = password_of(&options);
         let (running, port) = start_somewhere(&scratch, &options, password.as_deref());
         Self {
             running: Mutex::new(running),
+            port,
+            options,
+            password,
+            control: Mutex::new(None),
+            scratch,
+        }
+    }
+
+    /// A sentinel with this configuration, which it keeps up to date itself.
+    pub(crate) fn sentinel(configuration: &str, port: u16, options: &[&str]) -> Self {
+        let scratch = Scratch::new();
+        fs::write(scratch.path().join(SENTINEL_CONF), configuration).expect("a file of our own");
+        let mut options: Vec<String> = options.iter().map(ToString::to_string).collect();
+        options.push("--sentinel".to_owned());
+        let password = password_of(&options);
+        let running = launch(&scratch, port, &options, password.as_deref());
+        Self {
+            running: Mutex::new(running.unwrap_or_else(|why| panic!("no sentinel: {why}"))),
             port,
             options,
             password,
@@ -362,6 +380,13 @@ impl fmt::Debug for Control {
     }
 }
 
+fn password_of(options: &[String]) -> Option<String> {
+    let at = options
+        .iter()
+        .position(|option| option == "--requirepass")?;
+    Some(options[at + 1].clone())
+}
+
 fn broken(problem: &RedisError) -> bool {
     problem.is_io_error() || problem.is_connection_dropped()
 }
@@ -424,7 +449,10 @@ fn launch(
 ) -> Result<Running, String> {
     let log = scratch.path().join("log");
     let output = File::create(&log).expect("a file in our directory");
+    let is_sentinel = options.iter().any(|option| option == "--sentinel");
     let mut child = Command::new("redis-server")
+        // Where there is one, it comes before all options.
+        .args(is_sentinel.then_some(SENTINEL_CONF))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args([
             "--save",

@@ -59,6 +59,7 @@ mod repeated_releases;
 mod rights;
 mod runtimes;
 mod secrets;
+mod sentinel;
 mod shutdown;
 mod shutdown_of_unpolled;
 mod simulated;

@@ -1,0 +1,3 @@
+//! Redis Sentinel: the primary is found whatever some sentinels say, and followed to where it moves.
+
+mod finding;
