@@ -33,6 +33,7 @@ mod harness;
 mod holds;
 mod hostile;
 mod inline_wakers;
+mod introduction;
 mod invalid_requests;
 mod joined_ends;
 mod joining;

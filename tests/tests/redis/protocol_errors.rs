@@ -156,26 +156,6 @@ async fn a_refusal_that_names_the_user_is_told_without_the_name() {
     }
 }
 
-/// It would need a right for that, and be logged by the server where it has none.
-#[tokio::test]
-async fn a_client_says_nothing_of_the_library_it_is_made_with() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let received = Arc::clone(&said);
-    let fake = Fake::start(move |words| {
-        received.lock().unwrap().push(words.join(" "));
-        Some(b"+OK\r\n".to_vec())
-    });
-    let locks = Client::builder().connect_lazily(fake.url()).unwrap();
-    drop(locks.lock("a").acquire().await.unwrap());
-    let said = said.lock().unwrap();
-    let of_itself = said.iter().find(|line| line.contains("SETINFO"));
-    assert_eq!(of_itself, None);
-    assert!(
-        said.iter().any(|line| line.starts_with("SET lock:a ")),
-        "{said:?}"
-    );
-}
-
 #[tokio::test]
 async fn any_mix_of_odd_replies_ends_each_call() {
     let random = Arc::new(Mutex::new(Random::announced("odd replies")));

@@ -1,11 +1,13 @@
 //! What is said first on every connection: who connects, for the server's `CLIENT LIST`.
 //!
-//! The library is named where the server knows how (Redis 7.2 and later) and lets its user do it; a
-//! refusal means nothing. The application's name is wanted, so its refusal fails the connection. All of
-//! it goes out together with what is asked anyway, and costs no round trip.
+//! The library is named where the server knows how (Redis 7.2 and later) and lets its user do it. A refusal
+//! means nothing, and it is not tried again, since servers log refusals. The application's name is wanted,
+//! so its refusal fails the connection. All of it goes out together with what is asked anyway, and costs
+//! no round trip.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use redis::aio::MultiplexedConnection;
@@ -17,98 +19,115 @@ use super::transport::Stream;
 /// The most bytes of answers that are read before a connection counts as something else's.
 const LONGEST: usize = 16 * 1024;
 
-/// Names the library and, last and where there is one, the application.
-pub(super) fn introduction(name: Option<&str>) -> Pipeline {
-    let mut introduction = Pipeline::new();
-    for (what, value) in [
-        ("LIB-NAME", env!("CARGO_PKG_NAME")),
-        ("LIB-VER", env!("CARGO_PKG_VERSION")),
-    ] {
-        introduction
-            .cmd("CLIENT")
-            .arg("SETINFO")
-            .arg(what)
-            .arg(value);
-    }
-    if let Some(name) = name {
-        introduction.cmd("CLIENT").arg("SETNAME").arg(name);
-    }
-    introduction
+/// What a client says of itself.
+pub(super) struct Greeting {
+    /// `CLIENT SETNAME`, where the application gave a name.
+    name: Option<String>,
+    names_library: AtomicBool,
 }
 
-/// Introduces the client on a new connection, and asks one thing.
-pub(super) async fn with_question(
-    redis: &MultiplexedConnection,
-    name: Option<&str>,
-    question: &Cmd,
-) -> RedisResult<Value> {
-    let introduction = introduction(name);
-    let (mut asking, mut introducing) = (redis.clone(), redis.clone());
-    // Not one pipeline: a server that turns clients away says why in its first answer alone.
-    let mut asked = pin!(asking.send_packed_command(question));
-    let count = introduction.len();
-    let mut introduced = pin!(introducing.send_packed_commands(&introduction, 0, count));
-    let (mut answer, mut answers) = (None, None);
-    let (answer, mut answers) = poll_fn(|cx| {
-        if answer.is_none()
-            && let Poll::Ready(done) = asked.as_mut().poll(cx)
-        {
-            answer = Some(done);
+impl Greeting {
+    pub(super) fn new(name: Option<&str>) -> Self {
+        Self {
+            name: name.map(str::to_owned),
+            names_library: AtomicBool::new(true),
         }
-        if answers.is_none()
-            && let Poll::Ready(done) = introduced.as_mut().poll(cx)
-        {
-            answers = Some(done);
+    }
+
+    /// The application's name first, where there is one, and then the library's.
+    pub(super) fn commands(&self) -> Pipeline {
+        let mut greeting = Pipeline::new();
+        if let Some(name) = &self.name {
+            greeting.cmd("CLIENT").arg("SETNAME").arg(name);
         }
-        match (answer.take(), answers.take()) {
-            (Some(Ok(answer)), Some(Ok(answers))) => Poll::Ready(Ok((answer, answers))),
-            (Some(Err(error)), _) | (_, Some(Err(error))) => Poll::Ready(Err(error)),
-            waiting => {
-                (answer, answers) = waiting;
-                Poll::Pending
+        if self.names_library.load(Ordering::Relaxed) {
+            for (what, value) in [
+                ("LIB-NAME", env!("CARGO_PKG_NAME")),
+                ("LIB-VER", env!("CARGO_PKG_VERSION")),
+            ] {
+                greeting.cmd("CLIENT").arg("SETINFO").arg(what).arg(value);
             }
         }
-    })
-    .await?;
-    is_named(name, answers.pop())?;
-    Ok(answer)
-}
+        greeting
+    }
 
-/// Logs in and introduces the client on a connection that is about to subscribe.
-pub(super) async fn on_stream(
-    stream: &mut Stream,
-    login: &RedisConnectionInfo,
-    name: Option<&str>,
-) -> RedisResult<()> {
-    let mut greeting = Pipeline::new();
-    if let Some(password) = login.password() {
-        let auth = greeting.cmd("AUTH");
-        if let Some(user) = login.username() {
-            auth.arg(user);
+    /// Takes in what was answered to the commands.
+    pub(super) fn answered(&self, answers: impl IntoIterator<Item = Value>) -> RedisResult<()> {
+        let mut answers = answers.into_iter();
+        let named = match &self.name {
+            Some(_) => answers.next().map_or(Ok(Value::Nil), Value::extract_error),
+            None => Ok(Value::Nil),
+        };
+        if answers.any(|answer| matches!(answer, Value::ServerError(_))) {
+            self.names_library.store(false, Ordering::Relaxed);
         }
-        auth.arg(password);
+        named.map(drop)
     }
-    let has_login = greeting.len();
-    for command in introduction(name).cmd_iter() {
-        greeting.add_command(command.clone());
-    }
-    stream.write_all(&greeting.get_packed_pipeline()).await?;
-    stream.flush().await?;
-    let mut answers = lines(stream, greeting.len()).await?;
-    let last = answers.pop();
-    if has_login > 0
-        && let Some(login) = answers.into_iter().next()
-    {
-        login.extract_error()?;
-    }
-    is_named(name, last)
-}
 
-/// Whether the application's name was taken, by the last answer to an introduction.
-fn is_named(name: Option<&str>, last: Option<Value>) -> RedisResult<()> {
-    match (name, last) {
-        (Some(_), Some(answer)) => answer.extract_error().map(drop),
-        _ => Ok(()),
+    /// Introduces the client on a new connection, and asks one thing.
+    pub(super) async fn with_question(
+        &self,
+        redis: &MultiplexedConnection,
+        question: &Cmd,
+    ) -> RedisResult<Value> {
+        let greeting = self.commands();
+        let (mut asking, mut introducing) = (redis.clone(), redis.clone());
+        // Not one pipeline: a server that turns clients away says why in its first answer alone.
+        let mut asked = pin!(asking.send_packed_command(question));
+        let count = greeting.len();
+        let mut introduced = pin!(introducing.send_packed_commands(&greeting, 0, count));
+        // No commands are no pipeline.
+        let (mut answer, mut answers) = (None, (count == 0).then(|| Ok(Vec::new())));
+        let (answer, answers) = poll_fn(|cx| {
+            if answer.is_none()
+                && let Poll::Ready(done) = asked.as_mut().poll(cx)
+            {
+                answer = Some(done);
+            }
+            if answers.is_none()
+                && let Poll::Ready(done) = introduced.as_mut().poll(cx)
+            {
+                answers = Some(done);
+            }
+            match (answer.take(), answers.take()) {
+                (Some(Ok(answer)), Some(Ok(answers))) => Poll::Ready(Ok((answer, answers))),
+                (Some(Err(error)), _) | (_, Some(Err(error))) => Poll::Ready(Err(error)),
+                waiting => {
+                    (answer, answers) = waiting;
+                    Poll::Pending
+                }
+            }
+        })
+        .await?;
+        self.answered(answers)?;
+        Ok(answer)
+    }
+
+    /// Logs in and introduces the client on a connection that is about to subscribe.
+    pub(super) async fn on_stream(
+        &self,
+        stream: &mut Stream,
+        login: &RedisConnectionInfo,
+    ) -> RedisResult<()> {
+        let mut greeting = Pipeline::new();
+        if let Some(password) = login.password() {
+            let auth = greeting.cmd("AUTH");
+            if let Some(user) = login.username() {
+                auth.arg(user);
+            }
+            auth.arg(password);
+        }
+        let of_login = greeting.len();
+        for command in self.commands().cmd_iter() {
+            greeting.add_command(command.clone());
+        }
+        stream.write_all(&greeting.get_packed_pipeline()).await?;
+        stream.flush().await?;
+        let mut answers = lines(stream, greeting.len()).await?.into_iter();
+        for login in answers.by_ref().take(of_login) {
+            login.extract_error()?;
+        }
+        self.answered(answers)
     }
 }
 

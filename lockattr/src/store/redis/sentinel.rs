@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 use super::addresses::{Address, AddressMap};
 use super::fault::Fault;
-use super::greeting;
+use super::greeting::Greeting;
 use super::server::Server;
 use super::target::{RawConnection, Target};
 use super::transport::Transport;
@@ -62,6 +62,8 @@ pub(crate) struct SentinelTarget {
 /// The sentinels of one service.
 pub(super) struct Sentinels {
     target: SentinelTarget,
+    /// At the sentinels.
+    greeting: Greeting,
     known: watch::Sender<Known>,
     /// Each number is a round of questions.
     rounds: watch::Sender<u64>,
@@ -116,8 +118,9 @@ impl SentinelTarget {
 }
 
 impl Sentinels {
-    pub(super) fn new(target: &SentinelTarget) -> Self {
+    pub(super) fn new(target: &SentinelTarget, name: Option<&str>) -> Self {
         Self {
+            greeting: Greeting::new(name),
             known: watch::Sender::new(Known::new(&target.sentinels)),
             rounds: watch::Sender::new(0),
             started: AtomicBool::new(false),
@@ -224,9 +227,10 @@ impl Sentinels {
         let attempt = async {
             let asked = async {
                 let connection = self.target.redis(candidate)?.connection().await?;
-                let (name, role) = (server.name.as_deref(), redis::cmd("ROLE"));
-                let role = greeting::with_question(&connection.redis, name, &role).await?;
-                Ok((connection, role.extract_error()?))
+                let role = redis::cmd("ROLE");
+                let asked = server.greeting.with_question(&connection.redis, &role);
+                let role = asked.await?.extract_error()?;
+                Ok((connection, role))
             };
             match asked.await {
                 Ok((connection, role)) if is_primary(&role) => Attempt::IsPrimary(connection),

@@ -16,7 +16,7 @@ use super::RedisConfig;
 use super::addresses::AddressMap;
 use super::connection::WeakConnection;
 use super::fault::Fault;
-use super::greeting;
+use super::greeting::Greeting;
 use super::sentinel::{self, SentinelTarget, Sentinels};
 use super::target::{self, RawConnection, Target};
 use crate::error::{Error, StoreError};
@@ -53,8 +53,7 @@ pub(crate) fn place(
 /// How to reach the server.
 pub(super) struct Server {
     route: Route,
-    /// `CLIENT SETNAME`, where the application gave a name.
-    pub(super) name: Option<String>,
+    pub(super) greeting: Greeting,
     pub(super) background: Background,
     pub(super) connect_timeout: Duration,
     /// How often it has answered, on any connection.
@@ -75,9 +74,11 @@ impl Server {
         Arc::new(Self {
             route: match &config.place {
                 Place::At(target) => Route::Fixed(target.clone()),
-                Place::NamedBySentinels(target) => Route::Sentinels(Sentinels::new(target)),
+                Place::NamedBySentinels(target) => {
+                    Route::Sentinels(Sentinels::new(target, config.name.as_deref()))
+                }
             },
-            name: config.name.clone(),
+            greeting: Greeting::new(config.name.as_deref()),
             background: background.clone(),
             connect_timeout: config.connect_timeout,
             answers: AtomicU64::new(0),
@@ -150,26 +151,28 @@ impl Server {
         self: &Arc<Self>,
         within: Instant,
     ) -> Result<(PubSub, u64), StoreError> {
-        let name = self.name.as_deref();
+        let greeting = &self.greeting;
         let refused = |error: RedisError| Fault::from(error).error;
         match &self.route {
-            Route::Fixed(target) => Ok((target.pubsub(name).await.map_err(refused)?, 0)),
+            Route::Fixed(target) => Ok((target.pubsub(greeting).await.map_err(refused)?, 0)),
             Route::Sentinels(sentinels) => {
                 let (target, moves) = sentinels
                     .locate(self, within)
                     .await
                     .map_err(StoreError::unreachable)?;
-                Ok((target.pubsub(name).await.map_err(refused)?, moves))
+                Ok((target.pubsub(greeting).await.map_err(refused)?, moves))
             }
         }
     }
 
     async fn open_at(&self, target: &Target) -> RedisResult<RawConnection> {
         let connection = target.connection().await?;
-        let name = self.name.as_deref();
         // A server that is stopped accepts connections, and so does one that has too many clients. The
         // connection counts as made once something was answered.
-        let asked = greeting::with_question(&connection.redis, name, &redis::cmd("TIME")).await?;
+        let asked = self
+            .greeting
+            .with_question(&connection.redis, &redis::cmd("TIME"))
+            .await?;
         match asked {
             Value::ServerError(error) if is_full(error.details()) => Err(error.into()),
             _ => Ok(connection),

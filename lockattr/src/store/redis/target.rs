@@ -10,7 +10,7 @@ use redis::{
 };
 
 use super::addresses::Address;
-use super::greeting;
+use super::greeting::Greeting;
 use super::transport::Transport;
 use crate::error::Error;
 
@@ -149,9 +149,9 @@ impl Target {
     }
 
     /// The same for a connection that subscribes to channels, which cannot introduce itself later.
-    pub(super) async fn pubsub(&self, name: Option<&str>) -> RedisResult<PubSub> {
+    pub(super) async fn pubsub(&self, greeting: &Greeting) -> RedisResult<PubSub> {
         let mut stream = self.transport.stream(self.address()).await?;
-        greeting::on_stream(&mut stream, self.login(), name).await?;
+        greeting.on_stream(&mut stream, self.login()).await?;
         let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
         PubSub::new(&logged_in, stream).await
     }

@@ -19,7 +19,6 @@ use super::known::{Report, Trouble};
 use super::{Address, SentinelTarget, Sentinels};
 use crate::runtime::jitter::jittered;
 use crate::store::redis::fault::without_name;
-use crate::store::redis::greeting::introduction;
 use crate::store::redis::server::Server;
 use crate::store::redis::target::RawConnection;
 
@@ -72,7 +71,7 @@ pub(super) async fn run(server: Weak<Server>, address: Address, mut rounds: watc
         if let Some(link) = &mut link
             && matches!(link.telling, Telling::Untried)
         {
-            let listening = listen(&server, &sentinels.target, &address);
+            let listening = listen(sentinels, &address);
             link.telling = match timeout(server.connect_timeout, listening).await {
                 Ok(Ok(stream)) => Telling::Yes(stream),
                 Ok(Err(_)) | Err(_) => Telling::No,
@@ -116,15 +115,9 @@ impl Link {
     }
 }
 
-async fn listen(
-    server: &Server,
-    target: &SentinelTarget,
-    address: &Address,
-) -> RedisResult<PubSubStream> {
-    let pubsub = target
-        .sentinel(address)?
-        .pubsub(server.name.as_deref())
-        .await?;
+async fn listen(sentinels: &Sentinels, address: &Address) -> RedisResult<PubSubStream> {
+    let target = sentinels.target.sentinel(address)?;
+    let pubsub = target.pubsub(&sentinels.greeting).await?;
     let (mut sink, stream) = pubsub.split();
     sink.subscribe(CHANNEL).await?;
     Ok(stream)
@@ -148,8 +141,9 @@ async fn ask(
     let mut questions = if link.is_introduced {
         redis::pipe()
     } else {
-        introduction(server.name.as_deref())
+        sentinels.greeting.commands()
     };
+    let introduces = questions.len();
     // Two questions, since each knows one half first: while a failover goes on, the one tells the new
     // address, and the other the new epoch.
     questions.add_command(question("GET-MASTER-ADDR-BY-NAME", target));
@@ -157,8 +151,12 @@ async fn ask(
     let count = questions.len();
     let redis = &mut link.connection.redis;
     let mut answers = redis.send_packed_commands(&questions, 0, count).await?;
-    link.is_introduced = true;
     let (master, named) = (answers.pop(), answers.pop());
+    if introduces > 0 {
+        link.is_introduced = true;
+        // The name may be refused here: it is of no use beside the right to ask.
+        let _ = sentinels.greeting.answered(answers);
+    }
     let named = named.unwrap_or(Value::Nil).extract_error()?;
     if named == Value::Nil {
         let services = question("MASTERS", target);
