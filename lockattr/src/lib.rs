@@ -85,6 +85,7 @@ pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;
 pub use store::memory::Memory;
+pub use store::redis::Credentials;
 
 #[doc = include_str!("attribute.md")]
 pub use lockattr_macros::distributed_lock;

@@ -1,5 +1,6 @@
 //! Sentinels, the primary that they watch over, and its replicas.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -93,11 +94,12 @@ impl Setup<'_> {
             );
             for replica in &announced[1..] {
                 let (ip, port) = (replica.ip(), replica.port());
-                lines += &format!("sentinel known-replica {SERVICE} {ip} {port}\n");
+                let _ = writeln!(lines, "sentinel known-replica {SERVICE} {ip} {port}");
             }
             for other in ports.iter().filter(|other| *other != port) {
-                lines += &format!(
-                    "sentinel known-sentinel {SERVICE} 127.0.0.1 {other} {}\n",
+                let _ = writeln!(
+                    lines,
+                    "sentinel known-sentinel {SERVICE} 127.0.0.1 {other} {}",
                     id(*other)
                 );
             }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::scratch::Scratch;
 use crate::server::{self, Server};
@@ -34,20 +34,36 @@ impl Authority {
         &self.pem
     }
 
+    /// A certificate for `name`, and its key, in PEM form.
+    pub fn certificate(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().expect("random numbers");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        // Not that of the authority: OpenSSL takes a certificate for self-signed which has its issuer's.
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
+        (certificate.pem(), key.serialize_pem())
+    }
+
     /// A server with a certificate for `name`, and the URL of its TLS port.
     pub fn server(&self, name: &str) -> (Server, String) {
-        let key = KeyPair::generate().expect("random numbers");
-        let certificate = CertificateParams::new(vec![name.to_owned()])
-            .and_then(|params| params.signed_by(&key, &self.issuer))
-            .expect("a signature");
+        self.server_with(name, "no")
+    }
+
+    /// The same, which lets nobody in but whom this authority vouches for.
+    pub fn server_that_verifies(&self, name: &str) -> (Server, String) {
+        self.server_with(name, "yes")
+    }
+
+    fn server_with(&self, name: &str, verifies: &str) -> (Server, String) {
+        let (certificate, key) = self.certificate(name);
         let write = |file: String, pem: &str| {
             let path = self.scratch.path().join(file);
             fs::write(&path, pem).expect("a file in our directory");
             path.display().to_string()
         };
         let authority = write("ca.pem".to_owned(), &self.pem);
-        let certificate = write(format!("{name}.pem"), &certificate.pem());
-        let key = write(format!("{name}.key"), &key.serialize_pem());
+        let certificate = write(format!("{name}.pem"), &certificate);
+        let key = write(format!("{name}.key"), &key);
         let port = server::free_port().to_string();
         let server = Server::with(&[
             "--tls-port",
@@ -59,7 +75,7 @@ impl Authority {
             "--tls-ca-cert-file",
             &authority,
             "--tls-auth-clients",
-            "no",
+            verifies,
         ]);
         (server, format!("rediss://127.0.0.1:{port}/"))
     }

@@ -1,5 +1,7 @@
 //! A client's settings.
 
+use std::error::Error as StdError;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{FailFast, Probe};
 use crate::store::memory::Memory;
-use crate::store::redis::{self, Redis};
+use crate::store::redis::{self, Credentials, Redis};
 use crate::store::unguarded::Unguarded;
 use crate::store::{Claim, Store};
 
@@ -36,9 +38,7 @@ pub struct ClientBuilder {
     reply_timeout: Duration,
     name: Option<String>,
     fail_fast: Option<Duration>,
-    /// Set with the feature `tls` alone.
-    root_certificates: Option<Vec<u8>>,
-    addresses: Option<redis::AddressMap>,
+    access: redis::Access,
 }
 
 impl Default for ClientBuilder {
@@ -50,8 +50,7 @@ impl Default for ClientBuilder {
             reply_timeout: Duration::from_secs(1),
             name: None,
             fail_fast: None,
-            root_certificates: None,
-            addresses: None,
+            access: redis::Access::default(),
         }
     }
 }
@@ -130,7 +129,50 @@ impl ClientBuilder {
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.root_certificates = Some(pem.into());
+        self.access.certificates.roots = Some(pem.into());
+        self
+    }
+
+    /// The certificate that this client shows to a `rediss://` server which verifies its clients, and the
+    /// private key of it, both in PEM form; intermediate certificates follow the client's own. Without TLS
+    /// they are refused.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn client_certificate(
+        mut self,
+        chain: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.access.certificates.client = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// Asks for a user's name and password whenever a connection is about to log in at a Redis server, so
+    /// that they may change while the client lives. Instead of those in a URL, which has none then.
+    ///
+    /// It is awaited on the runtime that connects, within the connect timeout, and may be asked several
+    /// times at once: keep what is valid for a while. An error of it is the cause of
+    /// [`Error::Unavailable`]. Connections that are open stay as they are: where the server ends them, or
+    /// says that nobody is logged in, the next ones log in anew. Sentinels are logged in to as their URL
+    /// says.
+    ///
+    /// ```no_run
+    /// use lockattr::{Client, Credentials};
+    ///
+    /// # async fn token() -> std::io::Result<String> { Ok(String::new()) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// let client = Client::builder()
+    ///     .credentials(|| async { token().await.map(|token| Credentials::user("jobs", token)) })
+    ///     .connect("redis://127.0.0.1/")
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn credentials<F, E>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.access.credentials = Some(redis::CredentialsProvider::new(provider));
         self
     }
 
@@ -153,7 +195,7 @@ impl ClientBuilder {
         mut self,
         map: impl Fn(&str, u16) -> Option<(String, u16)> + Send + Sync + 'static,
     ) -> Self {
-        self.addresses = Some(redis::AddressMap::new(map));
+        self.access.addresses = Some(redis::AddressMap::new(map));
         self
     }
 
@@ -193,11 +235,7 @@ impl ClientBuilder {
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            place: redis::place(
-                url,
-                self.root_certificates.as_deref(),
-                self.addresses.as_ref(),
-            )?,
+            location: redis::location(url, &self.access)?,
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
@@ -214,6 +252,11 @@ impl ClientBuilder {
     /// [`Error::Config`] for a setting that cannot be used.
     pub fn store(self, store: impl Store) -> Result<Client, Error> {
         self.check()?;
+        if let Some(setting) = self.access.any() {
+            return Err(Error::Config(format!(
+                "`{setting}` is for Redis servers, and this client has another store: leave it out"
+            )));
+        }
         if disabled::by_environment() {
             return self.without_locks();
         }

@@ -26,6 +26,7 @@ use super::{
 };
 use crate::runtime::background::Background;
 
+mod access;
 mod acquire;
 mod addresses;
 mod batcher;
@@ -35,6 +36,7 @@ mod clock_anchor;
 mod conformance;
 mod connection;
 mod connections;
+mod credentials;
 mod fault;
 mod greeting;
 mod message;
@@ -58,13 +60,16 @@ mod unanswered;
 mod wakeups;
 mod watchdog;
 
+pub(crate) use access::Access;
 pub(crate) use addresses::AddressMap;
 use connections::Connections;
+pub use credentials::Credentials;
+pub(crate) use credentials::CredentialsProvider;
 use fault::Fault;
 use names::Names;
 use script::Scripts;
 use server::Server;
-pub(crate) use server::{Place, place};
+pub(crate) use server::{Location, location};
 use subscriber::Subscriber;
 use timeouts::Deadline;
 use watchdog::Watchdog;
@@ -90,7 +95,7 @@ pub(crate) struct RedisConfig {
     pub(crate) prefix: String,
     /// A name of this client that no other client has.
     pub(crate) id: String,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// `CLIENT SETNAME`, where the application gave a name.
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,

@@ -12,6 +12,7 @@ mod after_shutdown;
 mod blocked_log;
 mod checkers;
 mod connecting;
+mod credentials;
 mod custom_stores;
 mod done_together;
 mod dropped_in_flight;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockattr::{Client, Error};
 use tests::server::Server;
 use tests::tls::Authority;
+use tests::wait;
 
 use crate::support::{job, nap, timed};
 
@@ -138,6 +139,80 @@ async fn certificates_that_are_none_are_refused() {
                     "{pem:?}: {error:?}"
                 );
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_verifies_its_clients_is_shown_a_certificate() {
+    let authority = Authority::new();
+    let (server, url) = authority.server_that_verifies("127.0.0.1");
+    let trusting = || Client::builder().root_certificates(authority.pem());
+    let (certificate, key) = authority.certificate("worker.example");
+    let known = || trusting().client_certificate(certificate.as_str(), key.as_str());
+    let locks = known().connect(&url).await.unwrap();
+    let holder = known().connect(&url).await.unwrap();
+    // On every connection: renewals and wake-ups have their own.
+    let held = holder.lock("sync:42").ttl(Duration::from_millis(900));
+    let held = held.acquire().await.unwrap();
+    let waiter = tokio::spawn(
+        locks
+            .lock("sync:42")
+            .wait(Duration::from_secs(60))
+            .acquire(),
+    );
+    wait::until("it waits", || server.waiters("lock:sync:42") == 1).await;
+    wait::until("a renewal", || holder.stats().renewed > 1).await;
+    held.release().await.unwrap();
+    assert!(waiter.await.unwrap().is_ok());
+    // Without one, and with one of another authority.
+    refused(trusting().connect(&url).await, "certificate");
+    let (certificate, key) = Authority::new().certificate("worker.example");
+    let unknown = trusting().client_certificate(certificate, key);
+    assert!(unknown.connect(&url).await.is_err());
+}
+
+#[tokio::test]
+async fn a_client_certificate_that_cannot_be_used_says_why() {
+    let authority = Authority::new();
+    let (certificate, key) = authority.certificate("worker.example");
+    let (_, other) = authority.certificate("other.example");
+    let url = "rediss://127.0.0.1/";
+    for (url, certificate, key, word) in [
+        (url, "", key.as_str(), "there is none in the PEM text"),
+        (url, certificate.as_str(), "", "its key"),
+        (
+            url,
+            certificate.as_str(),
+            other.as_str(),
+            "client certificate",
+        ),
+        (
+            "redis://127.0.0.1/",
+            certificate.as_str(),
+            key.as_str(),
+            "has none",
+        ),
+        (
+            "memory:",
+            certificate.as_str(),
+            key.as_str(),
+            "is for Redis servers",
+        ),
+    ] {
+        let builder = Client::builder().root_certificates(authority.pem());
+        let builder = if url == "memory:" {
+            Client::builder()
+        } else {
+            builder
+        };
+        let refused = builder
+            .client_certificate(certificate, key)
+            .connect_lazily(url);
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, Error::Config(_)), "{refused:?}");
+        if url != "redis://127.0.0.1/" {
+            assert!(refused.to_string().contains(word), "{refused}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{Redis, RedisConfig, place};
+use super::{Access, Redis, RedisConfig, location};
 use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::conformance;
@@ -55,7 +55,7 @@ impl OwnServer {
         let settings = RedisConfig {
             prefix: "lock:".to_owned(),
             id: Origin::here().new_id().to_string(),
-            place: place(&url, None, None).expect("a URL"),
+            location: location(&url, &Access::default()).expect("a URL"),
             name: None,
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),

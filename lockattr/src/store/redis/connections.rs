@@ -117,7 +117,7 @@ impl Connections {
         deadline: &'a mut Deadline<'_>,
     ) -> impl Future<Output = Answer> {
         // Sent before the future exists, which is a part of every call's and has no room for the command.
-        // What it begins with is used in its place: to move it would make the room for it twice.
+        // What it begins with is used in its location: to move it would make the room for it twice.
         let connection = self.of_caller();
         let tracked = owner.map(|owner| (&self.0.unanswered, owner));
         let mut request = match connection.up() {
@@ -379,8 +379,8 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    use super::super::RedisConfig;
-    use super::super::server::place;
+    use super::super::server::location;
+    use super::super::{Access, RedisConfig};
     use super::*;
     use crate::runtime::background::Background;
 
@@ -413,7 +413,7 @@ mod tests {
         let config = RedisConfig {
             prefix: "lock:".to_owned(),
             id: "one".to_owned(),
-            place: place(&url, None, None).unwrap(),
+            location: location(&url, &Access::default()).unwrap(),
             name: None,
             connect_timeout: BOUND,
             reply_timeout: BOUND,

@@ -134,7 +134,7 @@ impl Greeting {
 /// Reads so many answers of a line each.
 async fn lines(stream: &mut Stream, count: usize) -> RedisResult<Vec<Value>> {
     let mut read = Vec::new();
-    while read.iter().filter(|byte| **byte == b'\n').count() < count {
+    while read.split(|byte| *byte == b'\n').count() <= count {
         // Nothing comes behind the last answer before the client subscribes.
         if stream.read_buf(&mut read).await? == 0 || read.len() > LONGEST {
             return Err(RedisError::from((

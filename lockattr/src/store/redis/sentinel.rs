@@ -17,11 +17,13 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis::{RedisConnectionInfo, RedisError, RedisResult, Value};
+use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::access::Access;
 use super::addresses::{Address, AddressMap};
+use super::credentials::Login;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::server::Server;
@@ -53,8 +55,8 @@ const LOOKED: Duration = Duration::from_millis(250);
 pub(crate) struct SentinelTarget {
     service: String,
     sentinels: Vec<Address>,
-    login: RedisConnectionInfo,
-    sentinel_login: RedisConnectionInfo,
+    login: Login,
+    sentinel_login: Login,
     transport: Transport,
     addresses: Option<AddressMap>,
 }
@@ -85,17 +87,18 @@ enum Attempt {
 pub(super) fn target(
     (scheme, is_tls): Scheme,
     url: &str,
-    root_certificates: Option<&[u8]>,
-    addresses: Option<AddressMap>,
+    access: &Access,
 ) -> Result<SentinelTarget, Error> {
     let read = url::read(scheme, url)?;
+    let login = Login::new(read.login, access.credentials.as_ref())
+        .map_err(|why| Error::Config(format!("the {scheme}:// URL cannot be used: {why}")))?;
     Ok(SentinelTarget {
         service: read.service,
         sentinels: read.sentinels,
-        login: read.login,
-        sentinel_login: read.sentinel_login,
-        transport: Transport::of(scheme, is_tls, root_certificates)?,
-        addresses,
+        login,
+        sentinel_login: Login::of_url(read.sentinel_login),
+        transport: Transport::of(scheme, is_tls, access)?,
+        addresses: access.addresses.clone(),
     })
 }
 

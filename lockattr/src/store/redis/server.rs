@@ -13,7 +13,7 @@ use redis::{RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
 use super::RedisConfig;
-use super::addresses::AddressMap;
+use super::access::Access;
 use super::connection::WeakConnection;
 use super::fault::Fault;
 use super::greeting::Greeting;
@@ -24,30 +24,24 @@ use crate::runtime::background::{Background, Elapsed};
 
 /// Where the server is, as a URL says it.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     At(Target),
     NamedBySentinels(SentinelTarget),
 }
 
-/// Reads a URL; `root_certificates` are for one that means TLS, and the map of addresses for one whose
-/// servers announce others.
-pub(crate) fn place(
-    url: &str,
-    root_certificates: Option<&[u8]>,
-    addresses: Option<&AddressMap>,
-) -> Result<Place, Error> {
+/// Reads a URL.
+pub(crate) fn location(url: &str, access: &Access) -> Result<Location, Error> {
     if let Some(scheme) = sentinel::scheme(url) {
-        return sentinel::target(scheme, url, root_certificates, addresses.cloned())
-            .map(Place::NamedBySentinels);
+        return sentinel::target(scheme, url, access).map(Location::NamedBySentinels);
     }
-    if addresses.is_some() {
+    if access.addresses.is_some() {
         return Err(Error::Config(
             "`addresses` are for servers that announce others, as with redis+sentinel://, and this URL \
              names its server itself: leave them out"
                 .to_owned(),
         ));
     }
-    target::target(url, root_certificates).map(Place::At)
+    target::target(url, access).map(Location::At)
 }
 
 /// How to reach the server.
@@ -72,9 +66,9 @@ enum Route {
 impl Server {
     pub(super) fn new(config: &RedisConfig, background: &Background) -> Arc<Self> {
         Arc::new(Self {
-            route: match &config.place {
-                Place::At(target) => Route::Fixed(target.clone()),
-                Place::NamedBySentinels(target) => {
+            route: match &config.location {
+                Location::At(target) => Route::Fixed(target.clone()),
+                Location::NamedBySentinels(target) => {
                     Route::Sentinels(Sentinels::new(target, config.name.as_deref()))
                 }
             },

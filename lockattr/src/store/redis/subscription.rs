@@ -100,7 +100,7 @@ impl Subscription {
 async fn next_move(mut moves: watch::Receiver<u64>, made_after: u64) {
     if moves.wait_for(|moves| *moves != made_after).await.is_err() {
         // The client is gone, and its tasks with it.
-        pending().await
+        pending::<()>().await;
     }
 }
 

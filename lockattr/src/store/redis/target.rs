@@ -9,7 +9,9 @@ use redis::{
     RedisConnectionInfo, RedisResult,
 };
 
+use super::access::Access;
 use super::addresses::Address;
+use super::credentials::Login;
 use super::greeting::Greeting;
 use super::transport::Transport;
 use crate::error::Error;
@@ -26,7 +28,8 @@ const SCHEMES: [(&str, bool); 5] = [
 /// The server that a URL names.
 #[derive(Clone)]
 pub(crate) struct Target {
-    client: Client,
+    address: ConnectionInfo,
+    login: Login,
     transport: Transport,
 }
 
@@ -45,8 +48,8 @@ impl Drop for DriverTask {
     }
 }
 
-/// Reads a URL; `root_certificates` are for one that means TLS.
-pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Target, Error> {
+/// Reads a URL.
+pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let refuse = |reason: String| Err(Error::Config(reason));
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     let known = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme);
@@ -57,7 +60,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
                 .to_owned(),
         );
     };
-    let transport = Transport::of(scheme, tls, root_certificates)?;
+    let transport = Transport::of(scheme, tls, access)?;
     if scheme != "unix" {
         let rest = &url[scheme.len() + "://".len()..];
         let (_, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -75,6 +78,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
             ));
         }
     }
+    let unusable = |why: &str| Error::Config(format!("the {scheme}:// URL cannot be used: {why}"));
     let refused = |error: redis::RedisError| {
         let mut why = error.to_string();
         // The detail repeats a part of the URL.
@@ -83,8 +87,7 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
         {
             why.truncate(start);
         }
-        let why = why.trim_end_matches([':', ' ']);
-        Error::Config(format!("the {scheme}:// URL cannot be used: {why}"))
+        unusable(why.trim_end_matches([':', ' ']))
     };
     // TLS is done here, not by the redis client: that would choose the process's provider of
     // cryptography.
@@ -93,34 +96,27 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
         _ => url.to_owned(),
     };
     let info = plain.as_str().into_connection_info().map_err(refused)?;
-    let login = info.redis_settings().clone();
-    let info = with_settings(info, login);
+    let login = Login::new(info.redis_settings().clone(), access.credentials.as_ref());
     Ok(Target {
-        client: Client::open(info).map_err(refused)?,
+        address: without_delay(info),
+        login: login.map_err(|why| unusable(&why))?,
         transport,
     })
 }
 
-/// With what every connection has in common.
-fn with_settings(info: ConnectionInfo, login: RedisConnectionInfo) -> ConnectionInfo {
-    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-    let settings = info.tcp_settings().clone().set_nodelay(true);
-    // The redis client would name its library in a round trip of its own; `greeting` does that.
-    info.set_tcp_settings(settings)
-        .set_redis_settings(login.set_skip_set_lib_name())
+/// Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
+fn without_delay(address: ConnectionInfo) -> ConnectionInfo {
+    let settings = address.tcp_settings().clone().set_nodelay(true);
+    address.set_tcp_settings(settings)
 }
 
 impl Target {
     /// The server at an address that no URL names.
-    pub(super) fn at(
-        address: &Address,
-        login: RedisConnectionInfo,
-        transport: Transport,
-    ) -> RedisResult<Self> {
-        let info =
-            ConnectionAddr::Tcp(address.host.clone(), address.port).into_connection_info()?;
+    pub(super) fn at(address: &Address, login: Login, transport: Transport) -> RedisResult<Self> {
+        let address = ConnectionAddr::Tcp(address.host.clone(), address.port);
         Ok(Self {
-            client: Client::open(with_settings(info, login))?,
+            address: without_delay(address.into_connection_info()?),
+            login,
             transport,
         })
     }
@@ -130,18 +126,19 @@ impl Target {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);
+        // The redis client would name its library in a round trip of its own; `greeting` does that.
+        let login = self.login.settings().await?.set_skip_set_lib_name();
         if self.is_tls() {
             let stream = self.transport.stream(self.address()).await?;
-            let connecting = MultiplexedConnection::new_with_config(self.login(), stream, config);
+            let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
             let (redis, driver) = connecting.await?;
             return Ok(RawConnection {
                 redis,
                 task: Some(DriverTask(tokio::spawn(driver))),
             });
         }
-        let connecting = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config);
+        let client = Client::open(self.address.clone().set_redis_settings(login))?;
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
         Ok(RawConnection {
             redis: connecting.await?,
             task: None,
@@ -150,8 +147,9 @@ impl Target {
 
     /// The same for a connection that subscribes to channels, which cannot introduce itself later.
     pub(super) async fn pubsub(&self, greeting: &Greeting) -> RedisResult<PubSub> {
+        let login = self.login.settings().await?;
         let mut stream = self.transport.stream(self.address()).await?;
-        greeting.on_stream(&mut stream, self.login()).await?;
+        greeting.on_stream(&mut stream, &login).await?;
         let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
         PubSub::new(&logged_in, stream).await
     }
@@ -162,10 +160,6 @@ impl Target {
 
     /// Host and port, or the socket's path: never the user or the password.
     pub(super) fn address(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
-    }
-
-    fn login(&self) -> &RedisConnectionInfo {
-        self.client.get_connection_info().redis_settings()
+        self.address.addr()
     }
 }

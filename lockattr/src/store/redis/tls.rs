@@ -9,22 +9,24 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::access::Certificates;
 use crate::error::Error;
 
-/// How servers are verified.
+/// How servers are verified, and what they are shown.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Verifies by these root certificates, in PEM form, or by the machine's.
-    pub(super) fn new(root_certificates: Option<&[u8]>) -> Result<Self, Error> {
-        let roots = match root_certificates {
+    /// Verifies by the root certificates that are set, or by the machine's, and shows the certificate
+    /// that is set, if any.
+    pub(super) fn new(certificates: &Certificates) -> Result<Self, Error> {
+        let roots = match &certificates.roots {
             Some(pem) => from_pem(pem)?,
             None => of_the_machine()?,
         };
@@ -33,8 +35,25 @@ impl Tls {
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::Config(format!("TLS cannot be used: {error}")))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match &certificates.client {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let refused = |why: String| {
+                    Error::Config(format!("the client certificate cannot be used: {why}"))
+                };
+                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+                let chain = chain.map_err(|error| refused(error.to_string()))?;
+                if chain.is_empty() {
+                    return Err(refused("there is none in the PEM text".to_owned()));
+                }
+                let key = PrivateKeyDer::from_pem_slice(key)
+                    .map_err(|error| refused(format!("its key: {error}")))?;
+                config
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|error| refused(error.to_string()))?
+            }
+        };
         Ok(Self(Arc::new(config)))
     }
 

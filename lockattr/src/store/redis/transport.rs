@@ -7,6 +7,7 @@ use redis::{ConnectionAddr, ErrorKind, RedisError, RedisResult};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinSet;
 
+use super::access::Access;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::error::Error;
@@ -14,6 +15,7 @@ use crate::error::Error;
 /// TLS, or none.
 #[derive(Clone)]
 pub(super) struct Transport {
+    is_tls: bool,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -21,34 +23,28 @@ pub(super) struct Transport {
 pub(super) type Stream = Box<dyn AsyncStream + Send + Sync + Unpin>;
 
 impl Transport {
-    /// As a URL's scheme has it; `root_certificates` are for one that means TLS.
-    pub(super) fn of(
-        scheme: &str,
-        tls: bool,
-        root_certificates: Option<&[u8]>,
-    ) -> Result<Self, Error> {
+    /// As a URL's scheme has it.
+    pub(super) fn of(scheme: &str, tls: bool, access: &Access) -> Result<Self, Error> {
         if tls && !cfg!(feature = "tls") {
             return Err(Error::Config(format!(
                 "{scheme}:// needs TLS: enable the feature `tls` of the crate `lockattr`"
             )));
         }
-        if !tls && root_certificates.is_some() {
+        if !tls && let Some(setting) = access.certificates.any() {
             return Err(Error::Config(format!(
-                "`root_certificates` are for TLS, and {scheme}:// has none: write a scheme with it, as \
-                 rediss://, or leave them out"
+                "`{setting}` is for TLS, and {scheme}:// has none: write a scheme with it, as \
+                 rediss://, or leave it out"
             )));
         }
         Ok(Self {
+            is_tls: tls,
             #[cfg(feature = "tls")]
-            tls: tls.then(|| Tls::new(root_certificates)).transpose()?,
+            tls: tls.then(|| Tls::new(&access.certificates)).transpose()?,
         })
     }
 
     pub(super) fn is_tls(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        false
+        self.is_tls
     }
 
     /// Connects.
