@@ -123,7 +123,10 @@ impl Run {
             let start = before.map_or(Duration::ZERO, |call| call.last);
             let end = after.map_or(self.end, |call| call.entered.unwrap_or_default());
             let dead = before.and_then(|call| self.killed(call));
-            if let (Some(_), Some(before), Some(after)) = (dead, before, after) {
+            // One whose body was over may have given its slot back before it was killed.
+            if let (Some(_), Some(before), Some(after)) = (dead, before, after)
+                && before.left.is_none()
+            {
                 let granted = before.entered.unwrap_or_default();
                 // The grant came a little before the first poll.
                 if end < granted + self.rules.ttl * 3 / 4 {
