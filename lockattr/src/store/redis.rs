@@ -44,6 +44,7 @@ mod names;
 mod probe;
 mod release;
 mod renew;
+mod repeated_releases;
 mod reply;
 mod script;
 mod sentinel;
@@ -67,6 +68,7 @@ pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsProvider;
 use fault::Fault;
 use names::Names;
+use repeated_releases::{RecentReleases, Repeating};
 use script::Scripts;
 use server::Server;
 pub(crate) use server::{Location, location};
@@ -87,6 +89,8 @@ pub(crate) struct Redis {
     request_timeout: Duration,
     subscriber: Subscriber,
     scripts: Scripts,
+    /// Where the server may move.
+    recent_releases: Option<Arc<RecentReleases>>,
 }
 
 /// What a client needs to reach a server.
@@ -119,8 +123,18 @@ impl Redis {
                 request_timeout,
             ),
         );
+        let recent_releases = server.sentinels().is_some().then(|| {
+            let repeating = Repeating {
+                connections: connections.downgrade(),
+                names: names.clone(),
+                script: Arc::clone(&scripts.release),
+                bound: request_timeout,
+            };
+            RecentReleases::start(&server, repeating)
+        });
         Self {
             names,
+            recent_releases,
             connections,
             watchdog: Watchdog::new(&server),
             reply_timeout: config.reply_timeout,

@@ -43,6 +43,15 @@ pub(super) type Answer = Result<(Value, Instant), Fault>;
 #[derive(Clone)]
 pub(super) struct Connections(Arc<ConnectionsInner>);
 
+/// The same for who does not keep the client alive.
+pub(super) struct WeakConnections(Weak<ConnectionsInner>);
+
+impl WeakConnections {
+    pub(super) fn upgrade(&self) -> Option<Connections> {
+        self.0.upgrade().map(Connections)
+    }
+}
+
 struct ConnectionsInner {
     server: Arc<Server>,
     /// The client's own, on the background runtime.
@@ -75,6 +84,10 @@ impl Connections {
 
     pub(super) fn server(&self) -> &Arc<Server> {
         &self.0.server
+    }
+
+    pub(super) fn downgrade(&self) -> WeakConnections {
+        WeakConnections(Arc::downgrade(&self.0))
     }
 
     /// Connects, if need be.

@@ -14,6 +14,7 @@ use super::millis;
 use crate::store::{Claim, Held};
 
 /// The names that one client uses.
+#[derive(Clone)]
 pub(super) struct Names {
     prefix: String,
     channel: String,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::connections::{Answer, Connections};
-use super::names::has_slots;
+use super::names::{Names, has_slots};
 use super::reply::found;
 use super::script::{Form, Lua};
 use super::timeouts::Deadline;
@@ -38,8 +38,13 @@ impl Redis {
             Some(found) => Ok(found),
             None => Box::pin(self.release_on(claim, release, answer, &mut deadline)).await,
         };
-        if release.may_queue && released.is_ok() {
-            self.subscriber.left_queue(claim.owner);
+        if released.is_ok() {
+            if release.may_queue {
+                self.subscriber.left_queue(claim.owner);
+            }
+            if let Some(recent) = &self.recent_releases {
+                recent.add(&claim, &release);
+            }
         }
         released
     }
@@ -80,36 +85,41 @@ impl Redis {
         claim: &Claim<'_>,
         release: &Release<'_>,
     ) -> Cmd {
-        let keys = match release.slot {
-            Some(slot) => self.names.held(&claim.held(slot)),
-            None => self.names.wanted(claim),
-        };
-        let index = match release.slot {
-            Some(slot) if has_slots(claim) => slot,
-            _ => 0,
-        };
-        let mut command = match claim.locks {
-            [lock] => form.call(&keys, &[self.names.queue(lock)]),
-            _ => form.call(&keys, &self.names.queues(claim)),
-        };
-        command.arg(claim.owner);
-        let is_first = keys.len() == 1 && index == 0;
-        if is_first && release.leave.is_empty() && !release.may_queue {
-            return command;
-        }
-        command.arg(keys.len()).arg(index);
-        let entry = release.may_queue.then(|| self.names.entry(claim));
-        command.arg(entry.unwrap_or_default());
-        command.arg(if release.keep_marks { "keep" } else { "" });
-        for leave in release.leave {
-            match leave {
-                Leave::Nothing => command.arg("").arg(0),
-                Leave::Closed(length) => command.arg("closed").arg(millis(*length)),
-                Leave::Done(length) => command.arg("done").arg(millis(*length)),
-            };
-        }
-        command
+        call(&self.names, form, claim, release)
     }
+}
+
+/// The call of the script.
+pub(super) fn call(names: &Names, form: Form<'_>, claim: &Claim<'_>, release: &Release<'_>) -> Cmd {
+    let keys = match release.slot {
+        Some(slot) => names.held(&claim.held(slot)),
+        None => names.wanted(claim),
+    };
+    let index = match release.slot {
+        Some(slot) if has_slots(claim) => slot,
+        _ => 0,
+    };
+    let mut command = match claim.locks {
+        [lock] => form.call(&keys, &[names.queue(lock)]),
+        _ => form.call(&keys, &names.queues(claim)),
+    };
+    command.arg(claim.owner);
+    let is_first = keys.len() == 1 && index == 0;
+    if is_first && release.leave.is_empty() && !release.may_queue {
+        return command;
+    }
+    command.arg(keys.len()).arg(index);
+    let entry = release.may_queue.then(|| names.entry(claim));
+    command.arg(entry.unwrap_or_default());
+    command.arg(if release.keep_marks { "keep" } else { "" });
+    for leave in release.leave {
+        match leave {
+            Leave::Nothing => command.arg("").arg(0),
+            Leave::Closed(length) => command.arg("closed").arg(millis(*length)),
+            Leave::Done(length) => command.arg("done").arg(millis(*length)),
+        };
+    }
+    command
 }
 
 /// Gives back a grant to a claim that nobody waits for any more.
