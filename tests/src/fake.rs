@@ -47,6 +47,11 @@ impl Fake {
         format!("redis://{}/", self.address)
     }
 
+    /// Where the fake listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// How many commands came in.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)

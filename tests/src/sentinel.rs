@@ -22,10 +22,12 @@ pub struct Sentinels {
     pub sentinels: Vec<Server>,
     /// Where each of `servers` is announced.
     announced: Vec<SocketAddr>,
+    /// The TLS ports of all servers and then of all sentinels, where they have some.
+    pub tls_ports: Vec<u16>,
 }
 
 /// What to start.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Setup<'a> {
     /// How many replicas; at least one.
     pub replicas: usize,
@@ -35,6 +37,8 @@ pub struct Setup<'a> {
     pub sentinel_options: Vec<&'a str>,
     /// More lines of each sentinel's configuration.
     pub sentinel_lines: &'a str,
+    /// Further options of each server and each sentinel, and its TLS port.
+    pub tls: Option<&'a dyn Fn() -> (Vec<String>, u16)>,
     /// For how long a sentinel waits for a failover before the next; two seconds unless set.
     pub failover_timeout: Option<Duration>,
 }
@@ -42,17 +46,34 @@ pub struct Setup<'a> {
 impl Setup<'_> {
     /// Starts servers that are reached where they listen.
     pub fn start(&self) -> Sentinels {
-        let servers = self.servers();
+        let (servers, tls_ports) = self.servers();
         let announced = servers.iter().map(Server::address).collect();
-        self.watched(servers, announced)
+        let mut all = self.watched(servers, announced);
+        all.tls_ports.splice(..0, tls_ports);
+        all
     }
 
-    /// The servers alone: a primary and replicas that do not follow it yet.
-    pub fn servers(&self) -> Vec<Server> {
-        let options = &self.server_options;
-        (0..=self.replicas.max(1))
-            .map(|_| Server::with(options))
-            .collect()
+    /// The servers alone: a primary and replicas that do not follow it yet; and their TLS ports.
+    pub fn servers(&self) -> (Vec<Server>, Vec<u16>) {
+        let server = |_| self.with_tls(&self.server_options, Server::with);
+        let started: Vec<_> = (0..=self.replicas.max(1)).map(server).collect();
+        let (servers, ports): (Vec<_>, Vec<_>) = started.into_iter().unzip();
+        (servers, ports.into_iter().flatten().collect())
+    }
+
+    /// Starts one with its options, and those for TLS.
+    fn with_tls(
+        &self,
+        options: &[&str],
+        start: impl FnOnce(&[&str]) -> Server,
+    ) -> (Server, Option<u16>) {
+        let (of_tls, port) = self.tls.map_or((Vec::new(), None), |tls| {
+            let (options, port) = tls();
+            (options, Some(port))
+        });
+        let of_tls = of_tls.iter().map(String::as_str);
+        let options: Vec<&str> = options.iter().copied().chain(of_tls).collect();
+        (start(&options), port)
     }
 
     /// Starts sentinels that know, and tell, the servers by these addresses.
@@ -104,12 +125,16 @@ impl Setup<'_> {
                 );
             }
             lines += self.sentinel_lines;
-            Server::sentinel(&lines, *port, &self.sentinel_options)
+            self.with_tls(&self.sentinel_options, |options| {
+                Server::sentinel(&lines, *port, options)
+            })
         });
+        let (sentinels, tls_ports): (Vec<_>, Vec<_>) = sentinels.unzip();
         let all = Sentinels {
-            sentinels: sentinels.collect(),
+            sentinels,
             servers,
             announced,
+            tls_ports: tls_ports.into_iter().flatten().collect(),
         };
         wait::block_until("the sentinels see all", || {
             all.sentinels.iter().all(|sentinel| all.sees_all(sentinel))

@@ -46,39 +46,45 @@ impl Authority {
 
     /// A server with a certificate for `name`, and the URL of its TLS port.
     pub fn server(&self, name: &str) -> (Server, String) {
-        self.server_with(name, "no")
+        started(self.options(name))
     }
 
     /// The same, which lets nobody in but whom this authority vouches for.
     pub fn server_that_verifies(&self, name: &str) -> (Server, String) {
-        self.server_with(name, "yes")
+        let (mut options, port) = self.options(name);
+        options.extend(["--tls-auth-clients", "yes"].map(str::to_owned));
+        started((options, port))
     }
 
-    fn server_with(&self, name: &str, verifies: &str) -> (Server, String) {
+    /// The options by which a server, or a sentinel, has a certificate for `name`, and its TLS port.
+    pub fn options(&self, name: &str) -> (Vec<String>, u16) {
         let (certificate, key) = self.certificate(name);
+        let port = server::free_port();
         let write = |file: String, pem: &str| {
             let path = self.scratch.path().join(file);
             fs::write(&path, pem).expect("a file in our directory");
             path.display().to_string()
         };
-        let authority = write("ca.pem".to_owned(), &self.pem);
-        let certificate = write(format!("{name}.pem"), &certificate);
-        let key = write(format!("{name}.key"), &key);
-        let port = server::free_port().to_string();
-        let server = Server::with(&[
+        let options = [
             "--tls-port",
-            &port,
+            &port.to_string(),
             "--tls-cert-file",
-            &certificate,
+            &write(format!("{port}.pem"), &certificate),
             "--tls-key-file",
-            &key,
+            &write(format!("{port}.key"), &key),
             "--tls-ca-cert-file",
-            &authority,
+            &write("ca.pem".to_owned(), &self.pem),
             "--tls-auth-clients",
-            verifies,
-        ]);
-        (server, format!("rediss://127.0.0.1:{port}/"))
+            "no",
+        ];
+        (options.map(str::to_owned).to_vec(), port)
     }
+}
+
+fn started((options, port): (Vec<String>, u16)) -> (Server, String) {
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let server = Server::with(&options);
+    (server, format!("rediss://127.0.0.1:{port}/"))
 }
 
 impl Default for Authority {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -334,12 +334,12 @@ fn is_primary(role: &Value) -> bool {
 
 /// Sorts why a Redis server could not be asked.
 fn failed(error: RedisError) -> Attempt {
-    let code = error.code().unwrap_or_default().to_owned();
-    let why = Fault::from(error).error.to_string();
-    match code.as_str() {
-        "NOAUTH" | "WRONGPASS" | "NOPERM" => {
-            Attempt::Refused(format!("refuses this client: {why}"))
-        }
-        _ => Attempt::Failed(format!("cannot be asked: {why}")),
+    let is_final = error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
+    let why = Fault::from(error).error;
+    if is_final {
+        Attempt::Refused(format!("refuses this client: {why}"))
+    } else {
+        Attempt::Failed(format!("cannot be asked: {why}"))
     }
 }

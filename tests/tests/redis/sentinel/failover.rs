@@ -98,8 +98,8 @@ async fn goes_on(all: &Sentinels, locks: &Client, primary: usize, since: Instant
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_primary_is_followed_and_a_lease_goes_on() {
     let all = Sentinels::start();
-    let locks = client(&all).await;
-    let held = locks
+    let (locks, holder) = (client(&all).await, client(&all).await);
+    let held = holder
         .lock("held")
         .ttl(Duration::from_secs(9))
         .acquire()
@@ -115,11 +115,11 @@ async fn a_killed_primary_is_followed_and_a_lease_goes_on() {
     let (primary, promoted) = all.promoted(&[1]);
     goes_on(&all, &locks, primary, promoted).await;
     // It is the holder's own on the new one, and renewed there.
-    let renewed = locks.stats().renewed;
-    wait::until("a renewal", || locks.stats().renewed > renewed).await;
+    let renewed = holder.stats().renewed;
+    wait::until("a renewal", || holder.stats().renewed > renewed).await;
     let owner = all.servers[primary].get("lock:held");
     assert_eq!(owner.as_deref(), Some(held.owner()));
-    assert_eq!(locks.stats().lost, 0);
+    assert_eq!(holder.stats().lost, 0);
     held.release().await.unwrap();
     let section = load.stop().await;
     assert!(section.runs() > 0);
@@ -129,8 +129,8 @@ async fn a_killed_primary_is_followed_and_a_lease_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_failover_is_followed_while_the_old_primary_lives_on() {
     let all = Sentinels::start();
-    let locks = client(&all).await;
-    let held = locks
+    let (locks, holder) = (client(&all).await, client(&all).await);
+    let held = holder
         .lock("held")
         .ttl(Duration::from_secs(9))
         .acquire()
@@ -145,17 +145,20 @@ async fn an_ordered_failover_is_followed_while_the_old_primary_lives_on() {
     let primary = all.fail_over(&[0, 1, 2]);
     goes_on(&all, &locks, primary, Instant::now()).await;
     let old = &all.servers[0];
-    wait::until("the old one is a replica", || {
-        old.info("replication").get("role").map(String::as_str) == Some("slave")
+    wait::until("the old one is a replica in step", || {
+        old.info("replication")
+            .get("master_link_status")
+            .map(String::as_str)
+            == Some("up")
     })
     .await;
     // And back again.
     let primary = all.fail_over(&[0, 1, 2]);
     assert_eq!(primary, 0);
     goes_on(&all, &locks, primary, Instant::now()).await;
-    let renewed = locks.stats().renewed;
-    wait::until("a renewal", || locks.stats().renewed > renewed).await;
-    assert_eq!(locks.stats().lost, 0);
+    let renewed = holder.stats().renewed;
+    wait::until("a renewal", || holder.stats().renewed > renewed).await;
+    assert_eq!(holder.stats().lost, 0);
     assert_eq!(old.get("lock:held").as_deref(), Some(held.owner()));
     held.release().await.unwrap();
     load.stop().await;
@@ -217,6 +220,9 @@ async fn two_hundred_waiters_are_served_in_order_after_a_failover() {
     let holder = client(&all).await;
     let held = holder.lock("crowded").acquire().await.unwrap();
     let calls = waiters(&all, CLIENTS, EACH).await;
+    let queued = u64::try_from(CLIENTS).unwrap();
+    let is_replicated = || all.servers[1].waiters("lock:crowded") == queued;
+    wait::until("all of it is replicated", is_replicated).await;
     let primary = all.fail_over(&[0, 1, 2]);
     let server = &all.servers[primary];
     let listen = || {

@@ -257,7 +257,16 @@ impl Known {
                 line.push_str("; ");
             }
             addresses.truncate(MOST_NAMED);
-            let _ = write!(line, "the sentinel at {} {why}", addresses.join(", "));
+            let _ = match addresses.split_first() {
+                Some((first, others)) if !others.is_empty() => {
+                    let others = others.join(", ");
+                    write!(
+                        line,
+                        "the sentinel at {first}, like that at {others}, {why}"
+                    )
+                }
+                _ => write!(line, "the sentinel at {} {why}", addresses.join(", ")),
+            };
         }
         line
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use redis::aio::PubSubStream;
-use redis::{Cmd, RedisError, RedisResult, Value};
+use redis::{Cmd, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -267,13 +267,17 @@ fn text(value: &Value) -> Option<String> {
 
 impl From<RedisError> for Trouble {
     fn from(error: RedisError) -> Self {
+        const LOGIN: &str = "; its login is given as `?sentinel_user=…&sentinel_password=…`";
         let Some(code) = error.code() else {
+            if error.kind() == ErrorKind::AuthenticationFailed {
+                return Self::Other(format!("refuses this client's login: {error}{LOGIN}"));
+            }
             return Self::Other(format!("cannot be asked: {error}"));
         };
         let words = without_name(error.detail().unwrap_or_default());
         let advice = match code {
             "NOAUTH" => "; its password is given as `?sentinel_password=…`, not before the `@`",
-            "WRONGPASS" => "; its login is given as `?sentinel_user=…&sentinel_password=…`",
+            "WRONGPASS" => LOGIN,
             "NOPERM" => {
                 "; a lock client needs +sentinel|get-master-addr-by-name and +sentinel|master there"
             }
