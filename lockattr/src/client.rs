@@ -47,13 +47,50 @@ impl Client {
     /// |---|---|
     /// | `redis://[[user]:password@]host[:port][/database]` | a Redis or Valkey server |
     /// | `rediss://…` | the same over TLS, with the feature `tls` |
+    /// | `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/service[/database]` | the primary of a service that Redis Sentinel watches over |
+    /// | `rediss+sentinel://…` | the same over TLS, to the sentinels as well |
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | the same over a Unix socket |
     /// | `memory:` | this process alone, for tests and development |
+    ///
+    /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
     ///
     /// It takes, renews and gives back a throw-away key, so that a missing right, a wrong password,
     /// a replica, a node of a Redis Cluster (which is not supported) or a proxy that does not know a
     /// command is found here and not in a job. All of that is sent together: it takes about three
     /// round trips, those of the connections included.
+    ///
+    /// # Sentinel
+    /// A `redis+sentinel://` URL names some of the sentinels, at port 26379 unless it says otherwise, in
+    /// any order; the others are learnt from them. All are asked at the same time, and the server that
+    /// they name is asked itself, by `ROLE`, whether it is the primary. The login before the `@` and the
+    /// database are those of the Redis servers. Those of the sentinels are parameters:
+    /// `?sentinel_user=…&sentinel_password=…`. Neither is told to the other kind of server. Where
+    /// servers announce addresses that this client cannot reach, or that their certificates do not name,
+    /// [`ClientBuilder::addresses`] maps them.
+    ///
+    /// The client listens to the sentinels, and asks them every second, so that it follows a failover
+    /// in at most about two seconds after the sentinels have made it, in general within 0.1 s; every
+    /// connection to the old primary is dropped then, also where that one lives on. Calls meanwhile end
+    /// as unavailable or succeed. Without any sentinel the client goes on with the primary that it
+    /// knows, for as long as that says that it is the primary.
+    ///
+    /// A failover loses what the old primary had not sent to its replicas yet. A lease that is lost so
+    /// is told lost at its next renewal, a third of its ttl later at most; until then **two may hold
+    /// the lock**. A primary that is cut off from the others goes on granting until its clients have
+    /// followed the new one: for about a second where they reach a sentinel, and for as long as it takes
+    /// where they are cut off with it. `min-replicas-to-write 1` and `min-replicas-max-lag` on the
+    /// servers bound that. Releases that were lost so are asked for again on the new primary. What
+    /// must not happen twice needs a fencing token, [`Lease::token`](crate::Lease::token).
+    ///
+    /// | right at the sentinels | without it |
+    /// |---|---|
+    /// | `+sentinel\|get-master-addr-by-name`, `+sentinel\|master` | no client |
+    /// | `+subscribe`, `&+switch-master` | failovers are noticed by asking every second |
+    /// | `+sentinel\|sentinels` | sentinels that the URL leaves out are not asked |
+    /// | `+sentinel\|masters` | a misspelt service is told without the names of those that exist |
+    /// | `+client\|setname` | the [name](ClientBuilder::name) is not shown, and failovers are noticed by asking |
+    ///
+    /// At the Redis servers, `+role` is needed beside the rights of a single server.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server

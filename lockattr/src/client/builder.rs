@@ -70,8 +70,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a connection may take to be made, name look-up and log-in included: 1 s unless set.
-    /// From 1 ms to an hour.
+    /// How long a connection may take to be made, name look-up and log-in included, and with
+    /// `redis+sentinel://` all that it takes to find the primary: 1 s unless set. From 1 ms to an hour.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -90,6 +90,9 @@ impl ClientBuilder {
 
     /// The name of the connections in the server's `CLIENT LIST`: none unless set. Printable ASCII
     /// without spaces, at most 256 bytes. Needs the right `+client|setname`.
+    ///
+    /// Servers from Redis 7.2 on are also told the library and its version (`CLIENT SETINFO`), where
+    /// their user has the right `+client|setinfo`; nothing depends on it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -121,8 +124,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The root certificates, in PEM form, by which a `rediss://` server is verified, instead of
-    /// the machine's. Without TLS they are refused.
+    /// The root certificates, in PEM form, by which a `rediss://` server, or with `rediss+sentinel://`
+    /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
     /// The cryptography is that of the process where one is installed when the client is made
     /// (`rustls::crypto::CryptoProvider::install_default`), and `ring` otherwise; none is installed.

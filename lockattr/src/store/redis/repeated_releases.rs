@@ -101,10 +101,14 @@ impl RecentRelease {
     /// What is to be left lasts until when it would have.
     fn leave(&self) -> Vec<Leave> {
         let age = self.at.elapsed();
-        let rest = |leave: &Leave| match leave {
-            Leave::Closed(length) if *length > age => Leave::Closed(*length - age),
-            Leave::Done(length) if *length > age => Leave::Done(*length - age),
-            _ => Leave::Nothing,
+        let left = |length: &Duration| length.checked_sub(age).filter(|left| !left.is_zero());
+        let rest = |leave: &Leave| {
+            let rest = match leave {
+                Leave::Closed(length) => left(length).map(Leave::Closed),
+                Leave::Done(length) => left(length).map(Leave::Done),
+                Leave::Nothing => None,
+            };
+            rest.unwrap_or(Leave::Nothing)
         };
         self.leave.iter().map(rest).collect()
     }

@@ -12,6 +12,7 @@ use tests::sentinel::{SERVICE, Sentinels, Setup};
 use tests::server::Server;
 use tests::wait;
 
+use super::named;
 use crate::support::{BOUND, SLACK, job, nap};
 
 /// The one line that a refused client is told.
@@ -136,25 +137,6 @@ async fn no_password_is_told_to_the_other_kind_of_server() {
     assert!(!redis_said.contains("ssecret"), "{redis_said}");
     assert!(sentinel_said.contains("AUTH su ssecret"), "{sentinel_said}");
     assert!(!sentinel_said.contains("rsecret"), "{sentinel_said}");
-}
-
-/// What a sentinel answers that names the primary at that port.
-fn named(words: &[String], port: u16, epoch: u64) -> Vec<u8> {
-    let digits = port.to_string();
-    match words.get(1).map(String::as_str) {
-        Some("GET-MASTER-ADDR-BY-NAME") => {
-            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{digits}\r\n", digits.len()).into_bytes()
-        }
-        Some("MASTER") => {
-            let epoch = epoch.to_string();
-            format!(
-                "*4\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n$19\r\nnum-other-sentinels\r\n$1\r\n0\r\n",
-                epoch.len()
-            )
-            .into_bytes()
-        }
-        _ => b"+OK\r\n".to_vec(),
-    }
 }
 
 /// Names a replica, a port where nobody listens, and a black hole: with an older epoch, the same and a

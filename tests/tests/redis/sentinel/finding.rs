@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use lockattr::Client;
-use tests::sentinel::Sentinels;
+use tests::fake::Fake;
+use tests::sentinel::{self, Sentinels};
+use tests::server::Server;
 
+use super::named;
 use crate::support::job;
 
 /// Within how long the true primary is found, whatever one sentinel says.
@@ -61,4 +64,38 @@ async fn a_stale_sentinel_does_not_lead_to_the_old_primary() {
     for order in ORDERS {
         finds(&all, &all.url_of(order), primary).await;
     }
+}
+
+/// Whatever the sentinel that answers first says: the others have the newer failover.
+#[tokio::test]
+async fn a_sentinel_that_names_the_old_primary_is_outdone_by_one_that_knows_better() {
+    let (old, new) = (Server::start(), Server::start());
+    let naming = |server: &Server, epoch: u64| {
+        let port = server.address().port();
+        Fake::start(move |words| Some(named(words, port, epoch)))
+    };
+    let (stale, knowing) = (naming(&old, 1), naming(&new, 2));
+    let silent = Server::start();
+    silent.freeze();
+    let addresses = [stale.address(), knowing.address(), silent.address()];
+    for order in ORDERS {
+        let url = sentinel::url(order.map(|index| addresses[index]));
+        let start = Instant::now();
+        let locks = Client::connect(&url).await.unwrap();
+        assert!(start.elapsed() < FOUND, "{:?}", start.elapsed());
+        let lease = locks.lock("a").acquire().await.unwrap();
+        assert!(new.get("lock:a").is_some() && old.get("lock:a").is_none());
+        lease.release().await.unwrap();
+        // Both say that they are primaries. With the one that knows better gone, it is not forgotten.
+        assert!(new.drop_clients() > 0);
+        locks
+            .lock("a")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    }
+    assert_eq!(old.commands().of("set"), 0);
 }

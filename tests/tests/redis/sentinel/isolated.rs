@@ -4,13 +4,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lockattr::Client;
+use lockattr::{Client, Error, distributed_lock};
 use tests::proxy::Proxy;
 use tests::sentinel::{self, Sentinels, Setup};
 use tests::server::Server;
 use tests::wait;
+use tokio::sync::Notify;
 
-use crate::support::{SLACK, job, nap};
+use crate::support::{SLACK, is_done, job, nap};
 
 /// Within how long after the promotion nobody takes the old primary for the primary any more.
 const FOLLOWED: Duration = Duration::from_secs(2);
@@ -150,6 +151,57 @@ async fn an_isolated_primary_is_left_in_time() {
     let woken = Instant::now();
     waiter.await.unwrap().unwrap().release().await.unwrap();
     assert!(woken.elapsed() < SLACK, "{:?}", woken.elapsed());
+}
+
+#[distributed_lock(key = "monthly:<month>", once = "1h", ttl = "9s", client = locks)]
+async fn monthly(
+    locks: &Client,
+    month: u64,
+    replicated: &Notify,
+    go_on: &Notify,
+) -> Result<(), Error> {
+    replicated.notify_one();
+    go_on.notified().await;
+    Ok(())
+}
+
+/// The isolated primary confirms releases that nobody else hears of. The locks are free, and the marks
+/// there, once the client has followed.
+#[tokio::test]
+async fn releases_that_an_isolated_primary_has_confirmed_are_not_lost() {
+    let isolable = Isolable::start(&Setup::default());
+    let all = &isolable.all;
+    let locks = isolable.client(&all.url()).await;
+    let lease = locks.lock("a").acquire().await.unwrap();
+    let slot = locks.lock("slots").permits(3).acquire().await.unwrap();
+    let both = locks.lock_all(["b", "c"]).acquire().await.unwrap();
+    let (began, go_on) = (Notify::new(), Notify::new());
+    let works = monthly(&locks, 7, &began, &go_on);
+    let releases = async {
+        began.notified().await;
+        let is_replicated = || all.servers[1].size() == 5;
+        wait::until("all are replicated", is_replicated).await;
+        isolable.isolate(0);
+        go_on.notify_one();
+        for lease in [lease, slot, both] {
+            lease.release().await.unwrap();
+        }
+    };
+    let (worked, ()) = tokio::join!(works, releases);
+    worked.unwrap();
+    assert!(is_done(&all.servers[0], "lock:monthly:7"));
+    assert_eq!(all.servers[1].size(), 5, "nothing of it was heard of");
+    let (_, promoted) = all.promoted(&[1]);
+    let new = &all.servers[1];
+    let only_the_mark = || new.keys() == ["lock:monthly:7"] && is_done(new, "lock:monthly:7");
+    wait::within("it is as it was confirmed", FOLLOWED + SLACK, only_the_mark).await;
+    // It lasts no longer than it would have.
+    let left = Duration::from_millis(new.pttl("lock:monthly:7").unsigned_abs());
+    assert!(
+        left + promoted.elapsed() < Duration::from_secs(3601),
+        "{left:?}"
+    );
+    assert!(left > Duration::from_secs(3500), "{left:?}");
 }
 
 /// All sentinels are gone: calls go on, and connections are made, while the primary lives.
