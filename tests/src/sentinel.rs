@@ -1,6 +1,5 @@
 //! Sentinels, the primary that they watch over, and its replicas.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -101,34 +100,34 @@ impl Setup<'_> {
         // All know each other from the start: to find one another takes them seconds.
         let ports: Vec<u16> = (0..3).map(|_| free_port()).collect();
         let timeout = self.failover_timeout.unwrap_or(Duration::from_secs(2));
-        let sentinels = ports.iter().map(|port| {
-            let mut lines = format!(
-                "sentinel monitor {SERVICE} {} {} 2\n\
-                 sentinel down-after-milliseconds {SERVICE} {}\n\
-                 sentinel failover-timeout {SERVICE} {}\n\
-                 sentinel myid {}\n",
-                primary.ip(),
-                primary.port(),
-                DOWN_AFTER.as_millis(),
-                timeout.as_millis(),
-                id(*port)
-            );
-            for replica in &announced[1..] {
-                let (ip, port) = (replica.ip(), replica.port());
-                let _ = writeln!(lines, "sentinel known-replica {SERVICE} {ip} {port}");
-            }
-            for other in ports.iter().filter(|other| *other != port) {
-                let _ = writeln!(
-                    lines,
-                    "sentinel known-sentinel {SERVICE} 127.0.0.1 {other} {}",
-                    id(*other)
-                );
-            }
-            lines += self.sentinel_lines;
-            self.with_tls(&self.sentinel_options, |options| {
-                Server::sentinel(&lines, *port, options)
-            })
-        });
+        let sentinels =
+            ports.iter().map(|port| {
+                let (ip, monitored) = (primary.ip(), primary.port());
+                let (down, timeout) = (DOWN_AFTER.as_millis(), timeout.as_millis());
+                let mut lines = vec![
+                    format!("monitor {SERVICE} {ip} {monitored} 2"),
+                    format!("down-after-milliseconds {SERVICE} {down}"),
+                    format!("failover-timeout {SERVICE} {timeout}"),
+                    format!("myid {}", id(*port)),
+                ];
+                lines.extend(announced[1..].iter().map(|replica| {
+                    format!(
+                        "known-replica {SERVICE} {} {}",
+                        replica.ip(),
+                        replica.port()
+                    )
+                }));
+                let others = ports.iter().filter(|other| *other != port);
+                lines.extend(others.map(|other| {
+                    format!("known-sentinel {SERVICE} 127.0.0.1 {other} {}", id(*other))
+                }));
+                let configured = lines.iter().map(|line| format!("sentinel {line}\n"));
+                let lines = configured.chain([self.sentinel_lines.to_owned()]);
+                let lines: String = lines.collect();
+                self.with_tls(&self.sentinel_options, |options| {
+                    Server::sentinel(&lines, *port, options)
+                })
+            });
         let (sentinels, tls_ports): (Vec<_>, Vec<_>) = sentinels.unzip();
         let all = Sentinels {
             sentinels,

@@ -10,6 +10,7 @@ use tests::sentinel::{self, Sentinels, Setup};
 use tests::server::Server;
 use tests::wait;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::support::{SLACK, is_done, job, nap};
 
@@ -96,7 +97,8 @@ async fn a_lease_of_an_isolated_primary_is_told_lost_in_time() {
         lease.lost().await;
         Instant::now()
     };
-    let ((taken, taken_at), told_at) = tokio::join!(taken, told);
+    let ends = timeout(wait::PATIENCE, async { tokio::join!(taken, told) });
+    let ((taken, taken_at), told_at) = ends.await.expect("another has it, and it is told lost");
     assert!(all.servers[1].get("lock:a").is_some());
     let both = told_at.saturating_duration_since(taken_at);
     eprintln!("two held a lease of an isolated primary for {both:?}");

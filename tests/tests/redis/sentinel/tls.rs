@@ -1,9 +1,12 @@
 //! TLS to the sentinels and to the Redis servers: the certificate of each is verified, also where the
 //! server is announced by an address that the certificate does not name.
 
+use std::time::Instant;
+
 use lockattr::{Client, ClientBuilder, Error};
 use tests::sentinel::{SERVICE, Sentinels, Setup};
 use tests::tls::Authority;
+use tests::wait;
 
 use crate::support::job;
 
@@ -44,7 +47,9 @@ async fn both_kinds_are_verified_and_followed() {
         let locks = builder.connect(url(&all, host)).await.unwrap();
         job(&locks, 42, async {}).await.unwrap();
         let primary = all.fail_over(&[0, 1, 2]);
+        let start = Instant::now();
         let lease = loop {
+            assert!(start.elapsed() < wait::PATIENCE, "not followed");
             let lease = locks.lock("a").acquire().await;
             if let Ok(lease) = lease
                 && all.servers[primary].get("lock:a").is_some()
