@@ -3,7 +3,7 @@
 //! The library is named where the server knows how (Redis 7.2 and later) and lets its user do it. A refusal
 //! means nothing, and it is not tried again, since servers log refusals. The application's name is wanted,
 //! so its refusal fails the connection. All of it goes out together with what is asked anyway, and costs
-//! no round trip.
+//! no round trip; before a subscription, which asks nothing, it goes out with the login.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -90,17 +90,19 @@ impl Greeting {
                 answers = Some(done);
             }
             match (answer.take(), answers.take()) {
-                (Some(Ok(answer)), Some(Ok(answers))) => Poll::Ready(Ok((answer, answers))),
-                (Some(Err(error)), _) | (_, Some(Err(error))) => Poll::Ready(Err(error)),
+                (Some(answer), Some(answers)) => Poll::Ready((answer, answers)),
                 waiting => {
                     (answer, answers) = waiting;
                     Poll::Pending
                 }
             }
         })
-        .await?;
-        self.answered(answers)?;
-        Ok(answer)
+        .await;
+        let answer = answer?;
+        match answers {
+            Ok(answers) => self.answered(answers).map(|()| answer),
+            Err(ended) => answer.extract_error().and(Err(ended)),
+        }
     }
 
     /// Logs in and introduces the client on a connection that is about to subscribe.
