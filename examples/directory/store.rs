@@ -161,7 +161,9 @@ impl Store for Directory {
                 let last = fs::read_to_string(&counter).unwrap_or_default();
                 let next = last.parse().map_or(0, |last: u64| last + 1);
                 let now = UNIX_EPOCH.elapsed().unwrap_or_default().as_micros();
-                let token = next.max(u64::try_from(now).unwrap_or(0));
+                let token = next
+                    .max(u64::try_from(now).unwrap_or(0))
+                    .max(lease.at_least);
                 fs::write(counter, token.to_string())?;
                 Ok(Token::Drawn(token))
             }

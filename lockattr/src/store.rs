@@ -87,7 +87,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found>;
 
     /// Draws the fencing token of a lease: larger than every token before of any of its locks, and only
-    /// while its owner holds all of them.
+    /// while its owner holds all of them. It may have to be [larger still](Held::at_least).
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token>;
 
     /// Wake-ups of a claim that waits. To be had before it is asked for, so that none is missed, and

@@ -43,6 +43,7 @@ impl<'a> Claim<'a> {
             claim: self,
             slot,
             shortens: false,
+            at_least: 0,
         }
     }
 }
@@ -58,6 +59,8 @@ pub struct Held<'a> {
     /// Whether a renewal is to shorten what is left. If not, it never does: it may be carried out later
     /// than one that was asked for after it.
     pub shortens: bool,
+    /// A token that is drawn is no smaller than this.
+    pub at_least: u64,
 }
 
 impl Held<'_> {
@@ -65,6 +68,13 @@ impl Held<'_> {
     #[must_use]
     pub fn shortening(mut self) -> Self {
         self.shortens = true;
+        self
+    }
+
+    /// To draw a token that is no smaller than one that was drawn elsewhere.
+    #[must_use]
+    pub fn at_least(mut self, token: u64) -> Self {
+        self.at_least = token;
         self
     }
 }

@@ -89,6 +89,7 @@ promises! {
         nothing is there any more";
     TOKEN: "Store::token", "larger than every token before of any of its locks, and only while its owner \
         holds all of them";
+    AT_LEAST: "Held::at_least", "A token that is drawn is no smaller than this";
     SETTLED: "Store::settled", "Waits until no earlier request of this owner that was not answered can be \
         carried out any more, as far as the store can know";
 }

@@ -159,6 +159,7 @@ enum Flaw {
     KeepsNoMark,
     MarksUnasked,
     TokensStandStill,
+    TokensAsEver,
     TokensForEverybody,
     ShortensUnasked,
     NeverShortens,
@@ -198,6 +199,7 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::KeepsNoMark, promise::KEEP_MARKS),
     (Flaw::MarksUnasked, promise::KEEP_MARKS),
     (Flaw::TokensStandStill, promise::TOKEN),
+    (Flaw::TokensAsEver, promise::AT_LEAST),
     (Flaw::TokensForEverybody, promise::TOKEN),
     (Flaw::ShortensUnasked, promise::NEVER_SHORTENS),
     (Flaw::NeverShortens, promise::SHORTENS),
@@ -384,14 +386,22 @@ impl Store for Flawed {
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
         Box::pin(async move {
-            let token = self.memory.token(lease).await?;
+            let asked = if self.flaw == Flaw::TokensAsEver {
+                lease.claim.held(lease.slot)
+            } else {
+                lease
+            };
+            let token = self.memory.token(asked).await?;
             Ok(match (self.flaw, token) {
                 (Flaw::NeverAnswers, _) => pending().await,
                 (Flaw::TokensStandStill, Token::Drawn(_)) => Token::Drawn(7),
                 (Flaw::TokensOfTheFirstLock, Token::Drawn(_)) => {
                     let mut counters = self.counters.lock().expect("nobody panics here");
                     let first = &lease.claim.locks[0];
-                    let next = counters.get(first).map_or(1, |last| last + 1);
+                    let next = counters
+                        .get(first)
+                        .map_or(1, |last| last + 1)
+                        .max(asked.at_least);
                     let counted = lease.claim.locks.iter().cloned();
                     counters.extend(counted.map(|lock| (lock, next)));
                     Token::Drawn(next)

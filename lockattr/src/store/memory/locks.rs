@@ -382,7 +382,9 @@ impl Locks {
         let slots = Slots::held(lease);
         match self.find_all(slots.names(), lease.claim.owner) {
             Found::Ours => {
-                self.last_token = micros_since_epoch().max(self.last_token + 1);
+                self.last_token = micros_since_epoch()
+                    .max(self.last_token + 1)
+                    .max(lease.at_least);
                 Token::Drawn(self.last_token)
             }
             other => Token::NotHeld(other),

@@ -46,6 +46,9 @@ impl Redis {
             .arg(lease.claim.owner)
             .arg(millis(COUNTER_TTL))
             .arg(held.len());
+        if lease.at_least > 0 {
+            command.arg(lease.at_least);
+        }
         command
     }
 }
