@@ -12,6 +12,7 @@ use crate::stats::Stats;
 mod builder;
 mod disabled;
 mod installed;
+mod nodes;
 mod request;
 
 pub use builder::ClientBuilder;
@@ -50,6 +51,7 @@ impl Client {
     /// | `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/service[/database]` | the primary of a service that Redis Sentinel watches over |
     /// | `rediss+sentinel://…` | the same over TLS, to the sentinels as well |
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | the same over a Unix socket |
+    /// | `redis+quorum://…@host1[:port],host2,host3…`, `rediss+quorum://…` | a majority of several independent servers; see [`ClientBuilder::quorum`] |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.

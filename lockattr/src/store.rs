@@ -20,6 +20,7 @@ mod answer;
 pub mod conformance;
 pub(crate) mod fail_fast;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;
 pub(crate) mod unguarded;

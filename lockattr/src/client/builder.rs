@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Client, disabled};
+use super::{Client, disabled, nodes};
 use crate::acquire::Context;
 use crate::error::Error;
 use crate::keeper::Keeper;
@@ -15,6 +15,7 @@ use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{FailFast, Probe};
 use crate::store::memory::Memory;
+use crate::store::quorum::Quorum;
 use crate::store::redis::{self, Credentials, Redis};
 use crate::store::unguarded::Unguarded;
 use crate::store::{Claim, Store};
@@ -30,7 +31,7 @@ const MAX_NAME: usize = 256;
 
 /// Settings of a client; see [`Client::builder`].
 #[derive(Clone, Debug)]
-#[must_use = "a builder makes no client before `connect`, `connect_lazily` or `store`"]
+#[must_use = "a builder makes no client before `connect`, `connect_lazily`, `quorum` or `store`"]
 pub struct ClientBuilder {
     prefix: String,
     ttl: Duration,
@@ -207,17 +208,67 @@ impl ClientBuilder {
     /// # Errors
     /// Those of [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        let client = self.connect_lazily(url)?;
-        let keeper = &client.0.keeper;
-        let id = keeper.origin().new_id();
-        let (key, owner) = (format!("connect-check:{id}"), keeper.origin().owner(id));
-        let locks = [format!("{}{key}", client.0.prefix)];
-        let claim = Claim::new(&locks, &owner, CHECKED_FOR);
-        let checking = keeper.ask_store(keeper.store.check(claim));
-        match checking.await {
-            Ok(()) => Ok(client),
-            Err(source) => Err(source.told_of(&key)),
+        checked(self.connect_lazily(url)?).await
+    }
+
+    /// Connects to several independent nodes, of which a majority grants a lock together, as the description
+    /// of Redlock has it; and checks that the client may do its work at a majority. What is wrong with a node
+    /// of the others is told as a warning.
+    ///
+    /// Three or five nodes, each as in [`Client::connect`] but for `memory:`, each on a machine of its own
+    /// and a replica of none. An even number is allowed, up to eight, and survives no more failures than one
+    /// node less. All clients have to name the same nodes, and each by the same address; their order makes
+    /// no difference. `redis+quorum://h1,h2,h3` is the same as one URL.
+    ///
+    /// A minority of the nodes may be down or silent, and calls are as fast as the rest. A node that keeps
+    /// nothing on disk, or not every write, is to stay away for the longest ttl in use before it is started
+    /// again: it has forgotten whom it has given its vote. Calls with `permits` are refused.
+    ///
+    /// What this survives beside one node, what it does not, and why a resource that must never be written
+    /// late has to be fenced all the same: an outage of a minority, the loss of a minority's data, and one
+    /// wrong clock cost no lock. A process that stands still for longer than its ttl goes on to write if
+    /// nothing but the lock keeps it; clocks of a majority that jump, or a majority that is started anew
+    /// without its data within a ttl, can let two in. [`Lease::token`](crate::Lease::token) grows from
+    /// grant to grant here as well.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// use lockattr::Client;
+    ///
+    /// let nodes = ["redis://a:6379", "redis://b:6379", "redis://c:6379"];
+    /// let client = Client::builder().quorum(nodes).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL or a number of nodes that cannot be used, [`Error::Unavailable`] where too
+    /// many nodes could not be reached or refused a step, in their own words.
+    pub async fn quorum(
+        self,
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Client, Error> {
+        checked(self.quorum_lazily(urls)?).await
+    }
+
+    /// The same for a client that connects when it is first used.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a URL, a setting or a number of nodes that cannot be used.
+    pub fn quorum_lazily(
+        self,
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<Client, Error> {
+        self.check()?;
+        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
+        let urls = nodes::in_order(urls.collect())?;
+        if disabled::by_environment() {
+            return self.without_locks();
         }
+        let (origin, background) = (Origin::here(), start_background()?);
+        let node = |url: &String| self.node(url, &origin, &background);
+        let stores = urls.iter().map(node).collect::<Result<_, _>>()?;
+        let store = Arc::new(Quorum::new(stores, &background));
+        Ok(self.client(&background, store, origin, false))
     }
 
     /// A client that connects when it is first used, for services that have to start without their
@@ -228,13 +279,27 @@ impl ClientBuilder {
     pub fn connect_lazily(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let url = url.as_ref();
         self.check()?;
+        if let Some(urls) = nodes::of_url(url)? {
+            return self.quorum_lazily(urls);
+        }
         if disabled::by_environment() {
             return self.without_locks();
         }
         if url == "memory:" {
             return self.store(Memory::new());
         }
-        let origin = Origin::here();
+        let (origin, background) = (Origin::here(), start_background()?);
+        let store = self.node(url, &origin, &background)?;
+        Ok(self.client(&background, store, origin, false))
+    }
+
+    /// The store that a URL names.
+    fn node(
+        &self,
+        url: &str,
+        origin: &Origin,
+        background: &Background,
+    ) -> Result<Arc<dyn Store>, Error> {
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
@@ -243,9 +308,7 @@ impl ClientBuilder {
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
         };
-        let background = start_background()?;
-        let store = Arc::new(Redis::new(&settings, &background));
-        Ok(self.client(&background, store, origin, false))
+        Ok(Arc::new(Redis::new(&settings, background)))
     }
 
     /// A client of a store of one's own, or of a [`Memory`] that a test keeps a
@@ -343,6 +406,20 @@ impl ClientBuilder {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Checks that a client may do its work.
+async fn checked(client: Client) -> Result<Client, Error> {
+    let keeper = &client.0.keeper;
+    let id = keeper.origin().new_id();
+    let (key, owner) = (format!("connect-check:{id}"), keeper.origin().owner(id));
+    let locks = [format!("{}{key}", client.0.prefix)];
+    let claim = Claim::new(&locks, &owner, CHECKED_FOR);
+    let checking = keeper.ask_store(keeper.store.check(claim));
+    match checking.await {
+        Ok(()) => Ok(client),
+        Err(source) => Err(source.told_of(&key)),
     }
 }
 

@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::{Access, Redis, RedisConfig, location};
 use crate::owner::Origin;
 use crate::runtime::background::Background;
-use crate::store::conformance;
+use crate::store::quorum::Quorum;
+use crate::store::{Store, conformance};
 
 /// A `redis-server` at a socket in a directory of its own; both go with it.
 struct OwnServer {
@@ -95,4 +96,17 @@ async fn a_server_that_is_gone_is_an_outage() {
     let store = server.store(&background);
     drop(server);
     conformance::outage(&store).await;
+}
+
+#[tokio::test]
+async fn a_quorum_of_servers_keeps_the_promises_of_a_store() {
+    let background = Background::start().expect("a thread");
+    let servers = [
+        OwnServer::start().await,
+        OwnServer::start().await,
+        OwnServer::start().await,
+    ];
+    let node = |server: &OwnServer| Arc::new(server.store(&background)) as Arc<dyn Store>;
+    let quorum = || Quorum::new(servers.iter().map(node).collect(), &background);
+    conformance::check(async || quorum()).await;
 }

@@ -56,7 +56,8 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let Some((scheme, tls)) = known.copied() else {
         return refuse(
             "a store's URL starts with redis://, rediss://, unix://, valkey://, valkeys://, \
-             redis+sentinel:// or rediss+sentinel://, or is memory:, and this one does not"
+             redis+sentinel://, rediss+sentinel://, redis+quorum:// or rediss+quorum://, or is \
+             memory:, and this one does not"
                 .to_owned(),
         );
     };

@@ -1,0 +1,154 @@
+//! Locks on several independent nodes: who has the votes of a majority holds the lock, as the description of
+//! Redlock has it.
+//!
+//! # What it survives, and what breaks it
+//! A minority of the nodes may be down, silent or empty, and no lock is lost, granted twice or slowed by it.
+//! It is disputed whether that is worth its cost, and both sides are right about the faults:
+//!
+//! - A process that stands still for longer than its ttl, or a request that is under way for as long, writes
+//!   after its lease has ended. So it is with every lock that expires, on one node or many. The resource has
+//!   to refuse such a write by its fencing token, and tokens grow here as they do on one node: what a token
+//!   has to be compared with is kept where the write goes.
+//! - A lease counts on the nodes' clocks running about as fast as ours. One that jumps costs its vote. Where
+//!   a majority jumps forward together, as after a wrong step of a common time server, leases end early at
+//!   the nodes and two may hold the lock.
+//! - A node that is started anew without its data gives its vote again. Where that happens to a majority
+//!   within a ttl, two may hold the lock. So a node that persists nothing, or not each write, is to stay away
+//!   for the longest ttl in use before it is started again ("delayed restart"). A held lease takes its vote
+//!   there again at its next renewal, so restarts one after the other, a ttl apart, cost nothing.
+//! - Tokens that grow over a restart need the node's counters or its clock: of a minority that has lost its
+//!   counters, the clocks have to be right to within the time from one grant to the next.
+//!
+//! Steps: `acquire`, `renew`, `release` and `token`, each with the rule by which `votes` counts. A `node` is the
+//! store that it is, with what is known of it: `health` says whether it is asked, and `claims` what it has of
+//! each claim, so that what comes late is given back.
+
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{
+    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+};
+use crate::runtime::background::Background;
+use crate::runtime::clock::Clock;
+
+mod acquire;
+mod check;
+mod claims;
+mod context;
+mod health;
+mod node;
+mod owned;
+mod release;
+mod renew;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod token;
+mod votes;
+mod wakeups;
+
+use context::Context;
+use node::Node;
+
+/// Locks on several nodes.
+#[derive(Debug)]
+pub(crate) struct Quorum {
+    /// In an order that is the same for all clients.
+    nodes: Arc<[Arc<Node>]>,
+    context: Context,
+    longest_answer: Duration,
+}
+
+/// How many nodes there may be.
+pub(crate) const NODES: RangeInclusive<usize> = 3..=9;
+
+impl Quorum {
+    /// Of as many nodes as [`NODES`] says, in the same order for all clients, which live in the same time.
+    pub(crate) fn new(stores: Vec<Arc<dyn Store>>, background: &Background) -> Self {
+        let in_callers_time = stores.iter().any(Store::in_callers_time);
+        let context = Context {
+            background: background.clone(),
+            clock: if in_callers_time {
+                Clock::Tokio
+            } else {
+                Clock::Real
+            },
+        };
+        let longest = stores.iter().map(|store| store.limits().longest_answer);
+        let longest_answer = longest.max().unwrap_or_default();
+        let nodes = stores.into_iter();
+        Self {
+            nodes: nodes
+                .map(|store| Node::new(store, context.clone()))
+                .collect(),
+            context,
+            longest_answer,
+        }
+    }
+
+    /// A place for the answer of each node.
+    fn none<T>(&self) -> Vec<Option<T>> {
+        self.nodes.iter().map(|_| None).collect()
+    }
+}
+
+impl Store for Quorum {
+    /// A node that has failed is asked once it has answered a probe, which takes as long as an answer at
+    /// most; rivals are contended with for half as long.
+    fn limits(&self) -> Limits {
+        let of_nodes = || self.nodes.iter().map(|node| node.store.limits());
+        let shortest_ttl = of_nodes().map(|limits| limits.shortest_ttl).max();
+        let limits = Limits::default();
+        limits
+            .shortest_ttl(shortest_ttl.unwrap_or(limits.shortest_ttl))
+            .several_locks(of_nodes().all(|limits| limits.several_locks))
+            // Which slot is free differs from node to node.
+            .permits(false)
+            .longest_answer(2 * self.longest_answer)
+    }
+
+    fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
+        Box::pin(self.check_nodes(Arc::new(claim.into())))
+    }
+
+    fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
+        Box::pin(self.acquire_votes(Arc::new(claim.into()), attempt))
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
+        Box::pin(async move { Ok(self.renew_leases(leases, patience).await) })
+    }
+
+    fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
+        Box::pin(self.release_votes(Arc::new(claim.into()), release))
+    }
+
+    fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
+        Box::pin(self.draw_token(Arc::new(lease.claim.into()), lease.at_least))
+    }
+
+    fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
+        Box::new(self.wakeups_of_nodes(claim))
+    }
+
+    fn settled<'a>(
+        &'a self,
+        owner: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
+        Box::pin(async move {
+            let mut longest = Duration::ZERO;
+            // One after the other: each has a length from when it is asked.
+            for node in self.nodes.iter() {
+                longest = longest.max(node.settled(owner).await);
+            }
+            longest
+        })
+    }
+
+    fn in_callers_time(&self) -> bool {
+        self.context.clock == Clock::Tokio
+    }
+}

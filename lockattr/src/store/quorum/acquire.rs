@@ -1,0 +1,240 @@
+//! Acquiring: all nodes at once where nobody is known to contend, and the first node first where somebody
+//! does.
+//!
+//! The nodes have an order, which is the same for all clients. Who contends asks the first one that answers
+//! and goes on to the others with its vote in hand: of many rivals one has it, and the others stand aside, so
+//! that votes are seldom split. Who waits stands in that node's queue, and is handed its vote by a release.
+//! The one that has it, and finds the others held, keeps it, so that those behind it stay behind it, and
+//! queues at the others as well.
+//!
+//! A call that ends without a lease gives back what it has got: at once where a node has answered, and when
+//! it answers where it has not.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::{Acquired, Attempt};
+use super::Quorum;
+use super::health::SILENT;
+use super::owned::OwnedClaim;
+use super::requests::Requests;
+use super::votes::{self, Outcome, Votes};
+use crate::error::StoreError;
+use crate::runtime::jitter::between;
+use crate::store::relied_on;
+
+/// The pauses between rounds in which nobody has won.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// What the first node that answers says to one that contends.
+enum First {
+    /// Its vote, until then.
+    Granted(usize, Instant),
+    Refused(Acquired),
+    /// None has answered.
+    Silent,
+}
+
+impl Quorum {
+    pub(super) async fn acquire_votes(
+        &self,
+        claim: Arc<OwnedClaim>,
+        attempt: Attempt,
+    ) -> Result<Acquired, StoreError> {
+        let begun = self.context.now();
+        if attempt.wait.is_zero() || !attempt.again {
+            let now = Attempt {
+                wait: Duration::ZERO,
+                ..attempt
+            };
+            match self.ask_all(&claim, now).await {
+                Outcome::Won(until) => return Ok(self.won(&claim, until)),
+                Outcome::Refused(Acquired::Busy { .. }) if !attempt.wait.is_zero() => {}
+                Outcome::Refused(refusal) => return Ok(refusal),
+                Outcome::Unavailable(error) => return Err(error),
+                Outcome::Open | Outcome::Split(_) => {}
+            }
+        }
+        Box::pin(self.contend(&claim, attempt.wait, begun)).await
+    }
+
+    /// Asks the first node first, until somebody has won.
+    async fn contend(
+        &self,
+        claim: &Arc<OwnedClaim>,
+        wait: Duration,
+        begun: Instant,
+    ) -> Result<Acquired, StoreError> {
+        let last = begun + self.longest_answer / 2;
+        let waits = !wait.is_zero();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let asked = self.context.now();
+            let outcome = match self.ask_first(claim, wait).await {
+                First::Granted(node, until) => self.ask_others(claim, wait, node, until).await,
+                First::Refused(busy @ Acquired::Busy { .. }) if waits => return Ok(busy),
+                First::Refused(Acquired::Busy { .. }) => {
+                    // Whoever has that vote is about to ask for the others.
+                    let taken = self.context.now().saturating_duration_since(asked);
+                    self.context.sleep(between(taken, 3 * taken + pause)).await;
+                    self.ask_all(claim, Attempt::again(Duration::ZERO)).await
+                }
+                First::Refused(_) | First::Silent => {
+                    self.ask_all(claim, Attempt::again(Duration::ZERO)).await
+                }
+            };
+            let rival = match outcome {
+                Outcome::Won(until) => return Ok(self.won(claim, until)),
+                Outcome::Refused(refusal) => return Ok(refusal),
+                Outcome::Unavailable(error) => return Err(error),
+                Outcome::Open => None,
+                Outcome::Split(rival) => rival,
+            };
+            if self.context.now() >= last {
+                self.give_up(claim);
+                return rival.ok_or_else(|| {
+                    StoreError::refused("rivals have split the votes, and none of them has won")
+                });
+            }
+            self.context.sleep(between(Duration::ZERO, pause)).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks all nodes at once. Without a majority everything is given back.
+    async fn ask_all(&self, claim: &Arc<OwnedClaim>, attempt: Attempt) -> Outcome {
+        let asked = self.nodes.iter().enumerate();
+        let asked = asked.map(|(index, node)| (index, node.acquire(claim, attempt)));
+        let votes = Votes::of(self.nodes.len());
+        let outcome = self.count(claim, votes, Requests::new(asked)).await;
+        if !matches!(outcome, Outcome::Won(_)) {
+            self.give_up(claim);
+        }
+        outcome
+    }
+
+    /// Asks the nodes in their order, until one answers.
+    async fn ask_first(&self, claim: &Arc<OwnedClaim>, wait: Duration) -> First {
+        for (index, node) in self.nodes.iter().enumerate() {
+            let handed = node.claims.take_handed(&claim.owner);
+            // What has run out by half is asked for anew.
+            if let Some(until) = handed
+                && self.context.now() + relied_on(claim.ttl) / 2 < until
+            {
+                return First::Granted(index, until);
+            }
+            if !node.is_open() {
+                continue;
+            }
+            let mut request = node.acquire(claim, Attempt::again(wait));
+            let answer = self.context.within(SILENT, request.answer.as_mut()).await;
+            match answer {
+                Ok(Ok(Acquired::Granted { until, .. })) => return First::Granted(index, until),
+                Ok(Ok(refusal)) => return First::Refused(refusal),
+                Ok(Err(_)) => {}
+                Err(_) => node.go_on(claim, request),
+            }
+        }
+        First::Silent
+    }
+
+    /// Goes on to the other nodes with the vote of one.
+    async fn ask_others(
+        &self,
+        claim: &Arc<OwnedClaim>,
+        wait: Duration,
+        first: usize,
+        until: Instant,
+    ) -> Outcome {
+        let mut votes = Votes::of(self.nodes.len());
+        votes.put(first, Ok(Acquired::granted(0, until)));
+        let mut asked = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if index == first {
+                continue;
+            }
+            if let Some(until) = node.claims.take_handed(&claim.owner) {
+                votes.put(index, Ok(Acquired::granted(0, until)));
+            } else {
+                let again = node.claims.is_known(&claim.owner);
+                let attempt = Attempt { again, wait };
+                asked.push((index, node.acquire(claim, attempt)));
+            }
+        }
+        let requests = Requests::new(asked.into_iter());
+        let outcome = self.count(claim, votes, requests).await;
+        match outcome {
+            Outcome::Won(_) => outcome,
+            // It stays the first of those who wait.
+            Outcome::Refused(busy @ Acquired::Busy { .. }) if !wait.is_zero() => {
+                Outcome::Refused(busy.queued(0))
+            }
+            // It goes on asking with this vote in hand, and the others are to have theirs.
+            Outcome::Split(_) | Outcome::Open => {
+                for (index, node) in self.nodes.iter().enumerate() {
+                    if index != first {
+                        node.claims.end(&claim.owner);
+                        node.give_back_what_is_owed(claim);
+                    }
+                }
+                outcome
+            }
+            Outcome::Refused(_) | Outcome::Unavailable(_) => {
+                self.give_up(claim);
+                outcome
+            }
+        }
+    }
+
+    /// Counts the answers until it is known who has won, or a majority has answered and the others let wait
+    /// for themselves. What is not answered by then goes on by itself.
+    async fn count(
+        &self,
+        claim: &Arc<OwnedClaim>,
+        mut votes: Votes,
+        mut requests: Requests<Acquired>,
+    ) -> Outcome {
+        let begun = self.context.now();
+        let outcome = loop {
+            match votes.outcome(false) {
+                Outcome::Open => {}
+                outcome => break outcome,
+            }
+            let next = if votes.has_majority() {
+                let taken = self.context.now().saturating_duration_since(begun);
+                let next = self.context.within(votes::grace(taken), requests.next());
+                next.await.unwrap_or(None)
+            } else {
+                requests.next().await
+            };
+            let Some((node, answer)) = next else {
+                break votes.outcome(true);
+            };
+            votes.put(node, answer);
+        };
+        for (node, request) in requests.into_pending() {
+            if let Some(node) = self.nodes.get(node) {
+                node.go_on(claim, request);
+            }
+        }
+        outcome
+    }
+
+    fn won(&self, claim: &Arc<OwnedClaim>, until: Instant) -> Acquired {
+        for node in self.nodes.iter() {
+            node.claims.hold(&claim.owner);
+            // It stands in no queue any more.
+            node.give_back_what_is_owed(claim);
+        }
+        Acquired::granted(0, until)
+    }
+
+    /// Gives back at every node what the claim has got, or gets yet.
+    fn give_up(&self, claim: &Arc<OwnedClaim>) {
+        for node in self.nodes.iter() {
+            node.claims.end(&claim.owner);
+            node.give_back_what_is_owed(claim);
+        }
+    }
+}

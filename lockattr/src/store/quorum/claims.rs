@@ -1,0 +1,276 @@
+//! What one node has, or may yet get, of each claim.
+//!
+//! A claim is known here from before the node is asked for it until the node has confirmed that nothing is
+//! left of it. So what comes late is counted where it is still wanted, and given back where it is not; and a
+//! node that was never asked for a claim owes nothing when it comes back.
+//!
+//! What is given back of a claim must not meet what the same claim asks for anew. So a node is asked for one
+//! thing of a claim at a time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use super::super::Acquired;
+use crate::error::StoreError;
+
+/// The claims of one node, by owner.
+#[derive(Default)]
+pub(super) struct Claims {
+    entries: Mutex<HashMap<String, Entry>>,
+    /// A request or a release was answered.
+    changed: Notify,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Its call goes on.
+    Asking,
+    /// It is a lease.
+    Held,
+    /// Nobody wants it any more.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Entry {
+    phase: Phase,
+    /// A request is on its way.
+    asking: bool,
+    /// Whatever there is of it is on its way back.
+    returning: bool,
+    /// A request was not answered, and may still be carried out.
+    in_doubt: bool,
+    standing: Standing,
+}
+
+/// What a claim was answered last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Nothing,
+    /// It stands in the node's queue.
+    Queued,
+    /// It has the node's vote; and until when it may be relied on where a wake-up has brought it, and
+    /// nobody has counted it yet.
+    Granted(Option<Instant>),
+}
+
+impl Entry {
+    fn new(phase: Phase) -> Self {
+        Self {
+            phase,
+            asking: false,
+            returning: false,
+            in_doubt: false,
+            standing: Standing::Nothing,
+        }
+    }
+
+    fn may_be_there(&self) -> bool {
+        self.in_doubt || self.standing != Standing::Nothing
+    }
+}
+
+impl Claims {
+    /// A request begins, once no other of the same claim is on its way, nor anything on its way back.
+    pub(super) async fn begin(&self, owner: &str, phase: Phase) -> Asking<'_> {
+        loop {
+            let changed = self.changed.notified();
+            if self.try_begin(owner, phase) {
+                return Asking {
+                    claims: self,
+                    owner: owner.to_owned(),
+                    is_answered: false,
+                };
+            }
+            changed.await;
+        }
+    }
+
+    fn try_begin(&self, owner: &str, phase: Phase) -> bool {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get_mut(owner) {
+            if entry.asking || entry.returning {
+                return false;
+            }
+            // What is over does not become a lease again.
+            if !(phase == Phase::Held && entry.phase == Phase::Ended) {
+                entry.phase = phase;
+            }
+            entry.asking = true;
+            return true;
+        }
+        let mut entry = Entry::new(phase);
+        entry.asking = true;
+        entries.insert(owner.to_owned(), entry);
+        true
+    }
+
+    fn answered(&self, owner: &str, answer: Option<&Result<Acquired, StoreError>>) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get_mut(owner) {
+            entry.asking = false;
+            match answer {
+                Some(Ok(answer)) => {
+                    entry.standing = match answer {
+                        Acquired::Granted { .. } => Standing::Granted(None),
+                        Acquired::Busy { place: Some(_), .. } => Standing::Queued,
+                        _ => Standing::Nothing,
+                    };
+                    entry.in_doubt |= answer.is_in_doubt();
+                }
+                Some(Err(error)) => entry.in_doubt |= error.is_in_doubt(),
+                None => entry.in_doubt = true,
+            }
+            if !entry.may_be_there() && !entry.returning {
+                entries.remove(owner);
+            }
+        }
+        drop(entries);
+        self.changed.notify_waiters();
+    }
+
+    /// A wake-up has brought the node's vote.
+    pub(super) fn handed(&self, owner: &str, until: Instant) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get_mut(owner) {
+            entry.standing = Standing::Granted(Some(until));
+        }
+    }
+
+    /// Until when a vote may be relied on that a wake-up has brought since the last time.
+    pub(super) fn take_handed(&self, owner: &str) -> Option<Instant> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(owner)?;
+        let Standing::Granted(handed) = &mut entry.standing else {
+            return None;
+        };
+        let handed = handed.take();
+        handed.filter(|_| !entry.returning && !entry.asking)
+    }
+
+    pub(super) fn is_known(&self, owner: &str) -> bool {
+        self.entries().contains_key(owner)
+    }
+
+    /// Whether something of it is on its way, in either direction.
+    pub(super) fn is_busy(&self, owner: &str) -> bool {
+        let entries = self.entries();
+        entries
+            .get(owner)
+            .is_some_and(|entry| entry.asking || entry.returning)
+    }
+
+    /// Whether it is a lease that has this node's vote.
+    pub(super) fn is_held(&self, owner: &str) -> bool {
+        let entries = self.entries();
+        entries.get(owner).is_some_and(|entry| {
+            entry.phase == Phase::Held && matches!(entry.standing, Standing::Granted(_))
+        })
+    }
+
+    /// The claim is a lease from now on.
+    pub(super) fn hold(&self, owner: &str) {
+        if let Some(entry) = self.entries().get_mut(owner) {
+            entry.phase = Phase::Held;
+        }
+    }
+
+    /// Nobody wants it any more: what is on its way is given back when it comes.
+    pub(super) fn end(&self, owner: &str) {
+        if let Some(entry) = self.entries().get_mut(owner) {
+            entry.phase = Phase::Ended;
+        }
+    }
+
+    /// Whether something of it is to be given back now: of one that has ended all that may be there, of a
+    /// lease its place in the queue.
+    pub(super) fn is_owed(&self, owner: &str) -> bool {
+        let entries = self.entries();
+        entries.get(owner).is_some_and(|entry| {
+            !entry.asking
+                && match entry.phase {
+                    Phase::Asking => false,
+                    Phase::Held => entry.standing == Standing::Queued,
+                    Phase::Ended => entry.may_be_there(),
+                }
+        })
+    }
+
+    /// Begins to give back what there is; `false` where that has begun before, or there is nothing.
+    pub(super) fn begin_return(&self, owner: &str) -> bool {
+        match self.entries().get_mut(owner) {
+            Some(entry) if !entry.returning => {
+                entry.returning = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether something may come yet of a claim that was given back.
+    pub(super) fn may_come(&self, owner: &str) -> bool {
+        let entries = self.entries();
+        entries
+            .get(owner)
+            .is_some_and(|entry| entry.in_doubt || entry.asking)
+    }
+
+    /// All that is known of was given back.
+    pub(super) fn returned(&self, owner: &str) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get_mut(owner) {
+            if entry.asking {
+                *entry = Entry {
+                    asking: true,
+                    ..Entry::new(entry.phase)
+                };
+            } else {
+                entries.remove(owner);
+            }
+        }
+        drop(entries);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until no request of a claim is on its way.
+    pub(super) async fn is_answered(&self, owner: &str) {
+        loop {
+            let changed = self.changed.notified();
+            let asking = |entry: &Entry| entry.asking;
+            if !self.entries().get(owner).is_some_and(asking) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        // Every change is done or not begun when something panics.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is on its way. Dropped before it is answered, it may still be carried out.
+pub(super) struct Asking<'a> {
+    claims: &'a Claims,
+    owner: String,
+    is_answered: bool,
+}
+
+impl Asking<'_> {
+    pub(super) fn answered(mut self, answer: &Result<Acquired, StoreError>) {
+        self.is_answered = true;
+        self.claims.answered(&self.owner, Some(answer));
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.claims.answered(&self.owner, None);
+        }
+    }
+}

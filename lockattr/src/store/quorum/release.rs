@@ -1,0 +1,96 @@
+//! Releasing: at all nodes. What a majority has answered is the answer, and the others go on being asked.
+
+use std::sync::Arc;
+
+use super::super::{Found, Release};
+use super::Quorum;
+use super::owned::{OwnedClaim, OwnedRelease};
+use super::requests::Requests;
+use super::votes;
+use crate::error::StoreError;
+
+impl Quorum {
+    pub(super) async fn release_votes(
+        &self,
+        claim: Arc<OwnedClaim>,
+        release: Release<'_>,
+    ) -> Result<Found, StoreError> {
+        let release = Arc::new(OwnedRelease::from(release));
+        for node in self.nodes.iter() {
+            node.claims.end(&claim.owner);
+        }
+        let requests = self.nodes.iter().enumerate();
+        let requests = requests.map(|(index, node)| (index, node.release(&claim, &release)));
+        let mut requests = Requests::new(requests);
+        let mut answers: Vec<Option<Result<Found, StoreError>>> = self.none();
+        let begun = self.context.now();
+        let mut complete = false;
+        let found = loop {
+            if let Some(found) = decided(&answers, &release, complete) {
+                break Ok(found);
+            }
+            let answered = answers.iter().flatten().flatten().count();
+            let next = if answered >= votes::majority(self.nodes.len()) {
+                let taken = self.context.now().saturating_duration_since(begun);
+                let next = self.context.within(votes::grace(taken), requests.next());
+                next.await.unwrap_or(None)
+            } else {
+                requests.next().await
+            };
+            match next {
+                Some((node, answer)) => answers[node] = Some(answer),
+                None if complete => break Err(undecided(&answers)),
+                None => complete = true,
+            }
+        };
+        for (node, answer) in requests.answered() {
+            answers[node] = Some(answer);
+        }
+        let mut pending: Vec<_> = self.nodes.iter().map(|_| None).collect();
+        for (node, request) in requests.into_pending() {
+            pending[node] = Some(request);
+        }
+        for ((node, answer), request) in self.nodes.iter().zip(&answers).zip(pending) {
+            if matches!(answer, Some(Ok(_))) && !node.claims.may_come(&claim.owner) {
+                node.claims.returned(&claim.owner);
+            } else {
+                node.owe(&claim, Arc::clone(&release), request);
+            }
+        }
+        found
+    }
+}
+
+/// What was found, if that is known. Of a claim of which it is not known what it holds any node that has
+/// something of it is enough, and all are asked.
+fn decided(
+    answers: &[Option<Result<Found, StoreError>>],
+    release: &OwnedRelease,
+    complete: bool,
+) -> Option<Found> {
+    if release.slot.is_some() {
+        return votes::found(answers);
+    }
+    let mut found = answers.iter().flatten().flatten();
+    if found.any(|found| *found == Found::Ours) {
+        return Some(Found::Ours);
+    }
+    complete.then(|| votes::found(answers)).flatten()
+}
+
+/// One of the nodes may have done its part.
+fn undecided(answers: &[Option<Result<Found, StoreError>>]) -> StoreError {
+    let errors: Vec<_> = answers
+        .iter()
+        .flatten()
+        .filter_map(|answer| answer.as_ref().err())
+        .collect();
+    let error = votes::unavailable(answers.len(), &errors);
+    if answers
+        .iter()
+        .any(|answer| matches!(answer, Some(Ok(Found::Ours))))
+    {
+        return StoreError::in_doubt(error.to_string());
+    }
+    error
+}

@@ -1,0 +1,250 @@
+//! Counting: what the answers of the nodes come to.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::super::{Acquired, Found, Renewal, Renewed, Token};
+use crate::error::StoreError;
+
+/// How many of so many nodes are a majority: two majorities have a node in common.
+pub(super) fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// Until when votes may be relied on: the last moment at which a majority of the nodes stands by its own.
+pub(super) fn relied_on_until(mut untils: Vec<Instant>, nodes: usize) -> Option<Instant> {
+    untils.sort_unstable_by(|left, right| right.cmp(left));
+    untils.get(majority(nodes) - 1).copied()
+}
+
+/// What the votes for one claim come to.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It may be won yet.
+    Open,
+    /// It is, until then.
+    Won(Instant),
+    /// It cannot be: the answer says why, and is a majority's.
+    Refused(Acquired),
+    /// Too many of the nodes cannot be asked.
+    Unavailable(StoreError),
+    /// Nobody has a majority, as far as it is known; with the rival who may have one among the nodes
+    /// that have not answered.
+    Split(Option<Acquired>),
+}
+
+/// The answers of the nodes to one claim.
+pub(super) struct Votes {
+    answers: Vec<Option<Result<Acquired, StoreError>>>,
+}
+
+impl Votes {
+    pub(super) fn of(nodes: usize) -> Self {
+        Self {
+            answers: (0..nodes).map(|_| None).collect(),
+        }
+    }
+
+    pub(super) fn put(&mut self, node: usize, answer: Result<Acquired, StoreError>) {
+        if let Some(place) = self.answers.get_mut(node) {
+            *place = Some(answer);
+        }
+    }
+
+    /// Whether a majority has answered.
+    pub(super) fn has_majority(&self) -> bool {
+        let answered = self.answers().filter(|answer| answer.is_ok());
+        answered.count() >= majority(self.answers.len())
+    }
+
+    /// What they come to; `complete` where no more answers are waited for.
+    pub(super) fn outcome(&self, complete: bool) -> Outcome {
+        let nodes = self.answers.len();
+        let needed = majority(nodes);
+        let errors: Vec<_> = self
+            .answers()
+            .filter_map(|one| one.as_ref().err())
+            .collect();
+        let silent = nodes - self.answers().count();
+        let refusals: Vec<_> = self.refusals().collect();
+        if let Some(until) = relied_on_until(self.granted(), nodes) {
+            return Outcome::Won(until);
+        }
+        let strongest = refusals
+            .iter()
+            .map(|refusal| (self.as_strong_as(refusal), *refusal))
+            .max_by_key(|(strength, _)| *strength);
+        if let Some((strength, refusal)) = strongest
+            && strength >= needed
+        {
+            return Outcome::Refused(self.refused(refusal));
+        }
+        if errors.len() > nodes - needed {
+            return Outcome::Unavailable(unavailable(nodes, &errors));
+        }
+        if !complete && silent > 0 {
+            return Outcome::Open;
+        }
+        let unknown = errors.len() + silent;
+        let may_have_won = strongest.filter(|(strength, _)| strength + unknown >= needed);
+        Outcome::Split(may_have_won.map(|(_, refusal)| self.refused(refusal)))
+    }
+
+    fn answers(&self) -> impl Iterator<Item = &Result<Acquired, StoreError>> {
+        self.answers.iter().flatten()
+    }
+
+    fn granted(&self) -> Vec<Instant> {
+        let until = |answer: &Result<Acquired, StoreError>| match answer {
+            Ok(Acquired::Granted { until, .. }) => Some(*until),
+            _ => None,
+        };
+        self.answers().filter_map(until).collect()
+    }
+
+    fn refusals(&self) -> impl Iterator<Item = &Acquired> {
+        let refusals = self.answers().filter_map(|answer| answer.as_ref().ok());
+        refusals.filter(|answer| !matches!(answer, Acquired::Granted { .. }))
+    }
+
+    /// How many nodes refuse for the same reason.
+    fn as_strong_as(&self, refusal: &Acquired) -> usize {
+        self.refusals()
+            .filter(|other| agree(refusal, other))
+            .count()
+    }
+
+    /// The same refusal as all who agree on it have it.
+    fn refused(&self, refusal: &Acquired) -> Acquired {
+        let same = || self.refusals().filter(|other| agree(refusal, other));
+        match refusal {
+            Acquired::Busy { lock, owner, .. } => {
+                let remaining = same().filter_map(|one| match one {
+                    Acquired::Busy { remaining, .. } => Some(*remaining),
+                    _ => None,
+                });
+                // It is over when a majority has let go of it.
+                let mut remaining: Vec<_> = remaining.collect();
+                remaining.sort_unstable_by(|left, right| right.cmp(left));
+                let last = majority(self.answers.len()).min(remaining.len()) - 1;
+                Acquired::busy(*lock, owner.clone(), remaining[last])
+            }
+            Acquired::Done { lock, .. } => {
+                let since = same().filter_map(|one| match one {
+                    Acquired::Done { since, .. } => Some(*since),
+                    _ => None,
+                });
+                Acquired::done(*lock, since.min().unwrap_or(SystemTime::UNIX_EPOCH))
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+/// Whether two nodes refuse for the same reason.
+fn agree(left: &Acquired, right: &Acquired) -> bool {
+    match (left, right) {
+        (Acquired::Busy { owner, .. }, Acquired::Busy { owner: other, .. }) => owner == other,
+        (Acquired::Done { .. }, Acquired::Done { .. })
+        | (Acquired::Foreign { .. }, Acquired::Foreign { .. }) => true,
+        _ => false,
+    }
+}
+
+/// What a release has found at the nodes that have answered, if that is enough to know.
+pub(super) fn found(answers: &[Option<Result<Found, StoreError>>]) -> Option<Found> {
+    let nodes = answers.len();
+    let count = |is: fn(Found) -> bool| {
+        let found = answers.iter().flatten().flatten();
+        found.filter(|found| is(**found)).count()
+    };
+    if count(|found| found == Found::Ours) >= majority(nodes) {
+        return Some(Found::Ours);
+    }
+    not_held(
+        nodes,
+        count(|found| found == Found::Nothing),
+        count(|found| found == Found::Another),
+    )
+}
+
+/// What a lease has come to that so many nodes have nothing of, and so many another's; `None` where it may
+/// still have a majority.
+fn not_held(nodes: usize, gone: usize, taken: usize) -> Option<Found> {
+    let lost = gone + taken > nodes - majority(nodes);
+    lost.then_some(if taken >= gone {
+        Found::Another
+    } else {
+        Found::Nothing
+    })
+}
+
+/// What the nodes that have answered know of a lease, if that is enough: it is renewed by a majority, and
+/// lost when none can be had any more.
+pub(super) fn renewal(answers: &[Option<Renewed>]) -> Option<Renewal> {
+    let nodes = answers.len();
+    let known = || answers.iter().flatten().flatten();
+    let untils = known().filter_map(|renewal| match renewal {
+        Renewal::Until(until) => Some(*until),
+        Renewal::Gone | Renewal::Taken => None,
+    });
+    if let Some(until) = relied_on_until(untils.collect(), nodes) {
+        return Some(Renewal::Until(until));
+    }
+    let count = |is: Renewal| known().filter(|renewal| **renewal == is).count();
+    match not_held(nodes, count(Renewal::Gone), count(Renewal::Taken))? {
+        Found::Another => Some(Renewal::Taken),
+        Found::Ours | Found::Nothing => Some(Renewal::Gone),
+    }
+}
+
+/// The largest token of a majority, or that a majority is not held; `None` where neither is known.
+pub(super) fn token(answers: &[Option<Result<Token, StoreError>>]) -> Option<Token> {
+    let nodes = answers.len();
+    let known = || answers.iter().flatten().flatten();
+    let drawn: Vec<u64> = known()
+        .filter_map(|token| match token {
+            Token::Drawn(token) => Some(*token),
+            Token::NotHeld(_) => None,
+        })
+        .collect();
+    if drawn.len() >= majority(nodes) {
+        return drawn.into_iter().max().map(Token::Drawn);
+    }
+    let count = |is: Found| {
+        known()
+            .filter(|token| **token == Token::NotHeld(is))
+            .count()
+    };
+    let lost = not_held(nodes, count(Found::Nothing), count(Found::Another));
+    lost.map(Token::NotHeld)
+}
+
+/// Why a majority cannot be asked. It is in doubt where one of them is.
+pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {
+    let in_doubt = errors.iter().any(|error| error.is_in_doubt());
+    let mut texts: Vec<String> = Vec::new();
+    for error in errors {
+        let text = error.to_string();
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    let why = format!(
+        "{} of {nodes} nodes cannot be asked, and {} are needed: {}",
+        errors.len(),
+        majority(nodes),
+        texts.join("; ")
+    );
+    if in_doubt {
+        StoreError::in_doubt(why)
+    } else {
+        StoreError::refused(why)
+    }
+}
+
+/// For how long the answers of the others are waited for once a majority has answered and nobody has won:
+/// a few times as long as the majority has taken.
+pub(super) fn grace(taken: Duration) -> Duration {
+    const SHORTEST: Duration = Duration::from_millis(5);
+    (4 * taken).clamp(SHORTEST, super::health::SILENT)
+}
