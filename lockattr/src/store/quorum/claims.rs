@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::super::Acquired;
+use super::super::{Acquired, Found};
 use crate::error::StoreError;
 
 /// The claims of one node, by owner.
@@ -32,6 +32,9 @@ pub(super) enum Phase {
     Held,
     /// Nobody wants it any more.
     Ended,
+    /// The same, and the node has taken back what it had granted: a request that was carried out before that
+    /// may be answered after it.
+    TakenBack,
 }
 
 #[derive(Debug)]
@@ -96,7 +99,7 @@ impl Claims {
                 return false;
             }
             // What is over does not become a lease again.
-            if !(phase == Phase::Held && entry.phase == Phase::Ended) {
+            if phase == Phase::Asking || matches!(entry.phase, Phase::Asking | Phase::Held) {
                 entry.phase = phase;
             }
             entry.asking = true;
@@ -123,6 +126,9 @@ impl Claims {
                 }
                 Some(Err(error)) => entry.in_doubt |= error.is_in_doubt(),
                 None => entry.in_doubt = true,
+            }
+            if entry.phase == Phase::TakenBack && !entry.in_doubt {
+                entry.standing = Standing::Nothing;
             }
             if !entry.may_be_there() && !entry.returning {
                 entries.remove(owner);
@@ -185,6 +191,13 @@ impl Claims {
         }
     }
 
+    pub(super) fn has_ended(&self, owner: &str) -> bool {
+        let entries = self.entries();
+        entries
+            .get(owner)
+            .is_some_and(|entry| matches!(entry.phase, Phase::Ended | Phase::TakenBack))
+    }
+
     /// Whether something of it is to be given back now: of one that has ended all that may be there, of a
     /// lease its place in the queue.
     pub(super) fn is_owed(&self, owner: &str) -> bool {
@@ -194,7 +207,7 @@ impl Claims {
                 && match entry.phase {
                     Phase::Asking => false,
                     Phase::Held => entry.standing == Standing::Queued,
-                    Phase::Ended => entry.may_be_there(),
+                    Phase::Ended | Phase::TakenBack => entry.may_be_there(),
                 }
         })
     }
@@ -210,23 +223,28 @@ impl Claims {
         }
     }
 
-    /// Whether something may come yet of a claim that was given back.
-    pub(super) fn may_come(&self, owner: &str) -> bool {
-        let entries = self.entries();
-        entries
-            .get(owner)
-            .is_some_and(|entry| entry.in_doubt || entry.asking)
+    /// A release was answered: it has found something, or not. The answer is whether something may come of
+    /// the claim yet.
+    pub(super) fn released(&self, owner: &str, found: Found) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(owner) else {
+            return false;
+        };
+        if entry.asking && found == Found::Ours && !entry.in_doubt {
+            entry.phase = Phase::TakenBack;
+            return false;
+        }
+        entry.asking || entry.in_doubt
     }
 
-    /// All that is known of was given back.
+    /// Nothing of it is there any more, nor may come.
     pub(super) fn returned(&self, owner: &str) {
         let mut entries = self.entries();
         if let Some(entry) = entries.get_mut(owner) {
             if entry.asking {
-                *entry = Entry {
-                    asking: true,
-                    ..Entry::new(entry.phase)
-                };
+                entry.returning = false;
+                entry.in_doubt = false;
+                entry.standing = Standing::Nothing;
             } else {
                 entries.remove(owner);
             }
@@ -245,6 +263,11 @@ impl Claims {
             }
             changed.await;
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries().len()
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {

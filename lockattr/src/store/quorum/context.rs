@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context as TaskContext, Waker};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -36,20 +36,75 @@ impl Context {
         self.clock.until(&self.background, at, work).await
     }
 
-    /// Goes on with something until it is done. It is polled here first: what it asks a node for reaches
-    /// that node before whatever is asked from here later.
+    /// Goes on with something until it is done, whatever becomes of the runtime that calls. It is polled here
+    /// first: what it asks a node for reaches that node before whatever is asked from here later.
     pub(super) fn go_on(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(task);
-        let polled = task
-            .as_mut()
-            .poll(&mut TaskContext::from_waker(Waker::noop()));
-        if polled.is_ready() {
-            return;
+        if let Some(task) = begun(Box::pin(task)) {
+            self.spawn(task);
         }
+    }
+
+    /// The same where nothing is lost while the runtime that calls is blocked. It costs less, since nothing
+    /// goes from thread to thread; should that runtime end, the client's own thread goes on.
+    pub(super) fn go_on_here(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(task) = begun(Box::pin(task)) else {
+            return;
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(Carried {
+                task: Some(task),
+                context: self.clone(),
+            })),
+            Err(_) => self.spawn(task),
+        }
+    }
+
+    fn spawn(&self, task: Task) {
         match (self.clock, Handle::try_current()) {
             (Clock::Tokio, Ok(runtime)) => drop(runtime.spawn(task)),
-            // A runtime of the application's may end at any time.
             _ => drop(self.background.spawn(task)),
+        }
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A task that was polled once, unless it is done.
+fn begun(mut task: Task) -> Option<Task> {
+    let mut context = TaskContext::from_waker(Waker::noop());
+    task.as_mut()
+        .poll(&mut context)
+        .is_pending()
+        .then_some(task)
+}
+
+/// A task that outlives the runtime that it is polled on.
+struct Carried {
+    task: Option<Task>,
+    context: Context,
+}
+
+impl Future for Carried {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
+        let Some(task) = &mut self.task else {
+            return Poll::Ready(());
+        };
+        let polled = task.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.task = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take()
+            && self.context.clock == Clock::Real
+        {
+            self.context.background.spawn(task);
         }
     }
 }

@@ -139,12 +139,19 @@ impl Node {
             return;
         }
         let late = Health::late(self);
+        let has_ended = self.claims.has_ended(&claim.owner);
         let (node, claim) = (Arc::clone(self), Arc::clone(claim));
-        self.context.go_on(async move {
+        let context = self.context.clone();
+        let going_on = async move {
             let _ = request.answer.await;
             drop(late);
             node.give_back_what_is_owed(&claim);
-        });
+        };
+        if has_ended {
+            context.go_on(going_on);
+        } else {
+            context.go_on_here(going_on);
+        }
     }
 
     /// Gives back what the node has of a claim that has ended, and the place in its queue of one that is a
@@ -166,11 +173,18 @@ impl Node {
         if !self.claims.begin_return(&claim.owner) {
             return;
         }
+        let is_begun = begun.is_some();
         let (node, claim) = (Arc::clone(self), Arc::clone(claim));
-        self.context.go_on(async move {
+        let context = self.context.clone();
+        let returning = async move {
             node.give_back(&claim, &release, begun).await;
             node.claims.returned(&claim.owner);
-        });
+        };
+        if is_begun {
+            context.go_on_here(returning);
+        } else {
+            context.go_on(returning);
+        }
     }
 
     async fn give_back(
@@ -184,19 +198,24 @@ impl Node {
         let mut pause = FIRST_PAUSE;
         loop {
             let request = next.take().unwrap_or_else(|| self.release(claim, release));
-            if request.answer.await.is_ok() {
-                break;
+            match request.answer.await {
+                Ok(found) if !self.claims.released(&claim.owner, found) => return,
+                Ok(_) => break,
+                // It has expired by itself, but for what may come yet.
+                Err(_) if self.context.now() >= until => {
+                    if !self.claims.released(&claim.owner, Found::Nothing) {
+                        return;
+                    }
+                    break;
+                }
+                Err(_) => {
+                    self.context.sleep(pause).await;
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
             }
-            if self.context.now() >= until {
-                break;
-            }
-            self.context.sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
         }
-        if self.claims.may_come(&claim.owner) {
-            self.claims.is_answered(&claim.owner).await;
-            self.give_back_late(claim, release).await;
-        }
+        self.claims.is_answered(&claim.owner).await;
+        self.give_back_late(claim, release).await;
     }
 
     /// The same of what may come of a request that was never answered, until nothing of it can come any

@@ -51,10 +51,11 @@ impl Quorum {
             pending[node] = Some(request);
         }
         for ((node, answer), request) in self.nodes.iter().zip(&answers).zip(pending) {
-            if matches!(answer, Some(Ok(_))) && !node.claims.may_come(&claim.owner) {
-                node.claims.returned(&claim.owner);
-            } else {
-                node.owe(&claim, Arc::clone(&release), request);
+            match answer {
+                Some(Ok(found)) if !node.claims.released(&claim.owner, *found) => {
+                    node.claims.returned(&claim.owner);
+                }
+                _ => node.owe(&claim, Arc::clone(&release), request),
             }
         }
         found
