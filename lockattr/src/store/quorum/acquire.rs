@@ -27,6 +27,24 @@ use crate::store::relied_on;
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// Votes that are older than this belong to somebody who has won.
+const NEW: Duration = Duration::from_millis(50);
+
+/// So many looks at the first node find it in changing hands before all nodes are asked: somebody may have
+/// won without it.
+const LOOKS: u32 = 3;
+
+/// What is left of a ttl is told in whole milliseconds.
+const STEP: Duration = Duration::from_millis(1);
+
+/// For how long the others are waited for once a majority has answered in a time and nobody has won.
+type Grace = fn(Duration) -> Duration;
+
+/// The one of a call that contends: who is far from a node wins less often, and is not to be kept from it.
+fn patient(_: Duration) -> Duration {
+    SILENT
+}
+
 /// What the first node that answers says to one that contends.
 enum First {
     /// Its vote, until then.
@@ -36,6 +54,19 @@ enum First {
     Silent,
 }
 
+/// Who was found to have a majority of the votes, and until when.
+struct Rival {
+    owner: String,
+    until: Instant,
+}
+
+impl Rival {
+    /// Whether it has the votes that it had before: then it is not giving them back.
+    fn is_still(&self, before: Option<&Self>) -> bool {
+        before.is_some_and(|before| before.owner == self.owner && self.until <= before.until + STEP)
+    }
+}
+
 impl Quorum {
     pub(super) async fn acquire_votes(
         &self,
@@ -43,20 +74,51 @@ impl Quorum {
         attempt: Attempt,
     ) -> Result<Acquired, StoreError> {
         let begun = self.context.now();
+        let mut seen = None;
         if attempt.wait.is_zero() || !attempt.again {
             let now = Attempt {
                 wait: Duration::ZERO,
                 ..attempt
             };
-            match self.ask_all(&claim, now).await {
+            match self.ask_all(&claim, now, votes::grace).await {
                 Outcome::Won(until) => return Ok(self.won(&claim, until)),
                 Outcome::Refused(Acquired::Busy { .. }) if !attempt.wait.is_zero() => {}
-                Outcome::Refused(refusal) => return Ok(refusal),
+                Outcome::Refused(refusal) => {
+                    seen = self.is_new(&refusal, claim.ttl, begun);
+                    if seen.is_none() {
+                        return Ok(refusal);
+                    }
+                }
                 Outcome::Unavailable(error) => return Err(error),
                 Outcome::Open | Outcome::Split(_) => {}
             }
         }
-        Box::pin(self.contend(&claim, attempt.wait, begun)).await
+        Box::pin(self.contend(&claim, attempt.wait, begun, seen)).await
+    }
+
+    /// A rival whose votes are so new that it may be giving them back: they were read one after the other,
+    /// and it may have had each at another time.
+    fn is_new(&self, refusal: &Acquired, ttl: Duration, asked: Instant) -> Option<Rival> {
+        let Acquired::Busy { remaining, .. } = refusal else {
+            return None;
+        };
+        let taken = self.context.now().saturating_duration_since(asked);
+        let new = (4 * taken).max(NEW);
+        let is_new = *remaining <= ttl && *remaining + new >= ttl;
+        is_new.then(|| self.rival(refusal))
+    }
+
+    fn rival(&self, refusal: &Acquired) -> Rival {
+        let (owner, remaining) = match refusal {
+            Acquired::Busy {
+                owner, remaining, ..
+            } => (owner.clone(), *remaining),
+            _ => (String::new(), Duration::ZERO),
+        };
+        Rival {
+            owner,
+            until: self.context.now() + remaining,
+        }
     }
 
     /// Asks the first node first, until somebody has won.
@@ -65,28 +127,46 @@ impl Quorum {
         claim: &Arc<OwnedClaim>,
         wait: Duration,
         begun: Instant,
+        mut seen: Option<Rival>,
     ) -> Result<Acquired, StoreError> {
         let last = begun + self.longest_answer / 2;
         let waits = !wait.is_zero();
         let mut pause = FIRST_PAUSE;
+        let (mut first_seen, mut looks): (Option<Rival>, u32) = (None, 0);
         loop {
             let asked = self.context.now();
             let outcome = match self.ask_first(claim, wait).await {
                 First::Granted(node, until) => self.ask_others(claim, wait, node, until).await,
                 First::Refused(busy @ Acquired::Busy { .. }) if waits => return Ok(busy),
-                First::Refused(Acquired::Busy { .. }) => {
-                    // Whoever has that vote is about to ask for the others.
-                    let taken = self.context.now().saturating_duration_since(asked);
-                    self.context.sleep(between(taken, 3 * taken + pause)).await;
-                    self.ask_all(claim, Attempt::again(Duration::ZERO)).await
+                First::Refused(busy @ Acquired::Busy { .. }) => {
+                    let first = self.rival(&busy);
+                    looks += 1;
+                    if first.is_still(first_seen.as_ref()) || looks % LOOKS == 0 {
+                        self.ask_all(claim, Attempt::again(Duration::ZERO), patient)
+                            .await
+                    } else {
+                        // Whoever has that vote goes on to ask for the others, which is not to be disturbed.
+                        // It asks for this one anew as long as it goes on.
+                        first_seen = Some(first);
+                        let taken = self.context.now().saturating_duration_since(asked);
+                        self.context.sleep(between(2 * taken, 4 * taken)).await;
+                        Outcome::Split(None)
+                    }
                 }
                 First::Refused(_) | First::Silent => {
-                    self.ask_all(claim, Attempt::again(Duration::ZERO)).await
+                    self.ask_all(claim, Attempt::again(Duration::ZERO), patient)
+                        .await
                 }
             };
             let rival = match outcome {
                 Outcome::Won(until) => return Ok(self.won(claim, until)),
-                Outcome::Refused(refusal) => return Ok(refusal),
+                Outcome::Refused(refusal) => match self.is_new(&refusal, claim.ttl, asked) {
+                    Some(rival) if !waits && !rival.is_still(seen.as_ref()) => {
+                        seen = Some(rival);
+                        Some(refusal)
+                    }
+                    _ => return Ok(refusal),
+                },
                 Outcome::Unavailable(error) => return Err(error),
                 Outcome::Open => None,
                 Outcome::Split(rival) => rival,
@@ -103,11 +183,11 @@ impl Quorum {
     }
 
     /// Asks all nodes at once. Without a majority everything is given back.
-    async fn ask_all(&self, claim: &Arc<OwnedClaim>, attempt: Attempt) -> Outcome {
+    async fn ask_all(&self, claim: &Arc<OwnedClaim>, attempt: Attempt, grace: Grace) -> Outcome {
         let asked = self.nodes.iter().enumerate();
         let asked = asked.map(|(index, node)| (index, node.acquire(claim, attempt)));
-        let votes = Votes::of(self.nodes.len());
-        let outcome = self.count(claim, votes, Requests::new(asked)).await;
+        let votes = Votes::of(self.nodes.len(), self.context.now());
+        let outcome = self.count(claim, votes, Requests::new(asked), grace).await;
         if !matches!(outcome, Outcome::Won(_)) {
             self.give_up(claim);
         }
@@ -147,15 +227,15 @@ impl Quorum {
         first: usize,
         until: Instant,
     ) -> Outcome {
-        let mut votes = Votes::of(self.nodes.len());
-        votes.put(first, Ok(Acquired::granted(0, until)));
+        let mut votes = Votes::of(self.nodes.len(), self.context.now());
+        votes.put(first, Ok(Acquired::granted(0, until)), self.context.now());
         let mut asked = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             if index == first {
                 continue;
             }
             if let Some(until) = node.claims.take_handed(&claim.owner) {
-                votes.put(index, Ok(Acquired::granted(0, until)));
+                votes.put(index, Ok(Acquired::granted(0, until)), self.context.now());
             } else {
                 let again = node.claims.is_known(&claim.owner);
                 let attempt = Attempt { again, wait };
@@ -163,17 +243,18 @@ impl Quorum {
             }
         }
         let requests = Requests::new(asked.into_iter());
-        let outcome = self.count(claim, votes, requests).await;
+        let outcome = self.count(claim, votes, requests, patient).await;
         match outcome {
             Outcome::Won(_) => outcome,
             // It stays the first of those who wait.
             Outcome::Refused(busy @ Acquired::Busy { .. }) if !wait.is_zero() => {
                 Outcome::Refused(busy.queued(0))
             }
-            // It goes on asking with this vote in hand, and the others are to have theirs.
+            // It goes on asking with this vote in hand.
             Outcome::Split(_) | Outcome::Open => {
+                // One alone has that of the first node, and keeps what it has got.
                 for (index, node) in self.nodes.iter().enumerate() {
-                    if index != first {
+                    if first > 0 && index != first {
                         node.claims.end(&claim.owner);
                         node.give_back_what_is_owed(claim);
                     }
@@ -194,24 +275,28 @@ impl Quorum {
         claim: &Arc<OwnedClaim>,
         mut votes: Votes,
         mut requests: Requests<Acquired>,
+        grace: Grace,
     ) -> Outcome {
         let begun = self.context.now();
         let outcome = loop {
-            match votes.outcome(false) {
+            match votes.outcome(self.context.now(), false) {
                 Outcome::Open => {}
                 outcome => break outcome,
             }
             let next = if votes.has_majority() {
+                if !requests.are_sent() {
+                    break votes.outcome(self.context.now(), true);
+                }
                 let taken = self.context.now().saturating_duration_since(begun);
-                let next = self.context.within(votes::grace(taken), requests.next());
+                let next = self.context.within(grace(taken), requests.next());
                 next.await.unwrap_or(None)
             } else {
                 requests.next().await
             };
             let Some((node, answer)) = next else {
-                break votes.outcome(true);
+                break votes.outcome(self.context.now(), true);
             };
-            votes.put(node, answer);
+            votes.put(node, answer, self.context.now());
         };
         for (node, request) in requests.into_pending() {
             if let Some(node) = self.nodes.get(node) {

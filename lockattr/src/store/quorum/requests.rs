@@ -81,6 +81,11 @@ impl<T> Requests<T> {
         .await
     }
 
+    /// Whether an answer is on its way: nodes that are known to be silent are not asked.
+    pub(super) fn are_sent(&self) -> bool {
+        !self.answered.is_empty() || self.pending.iter().any(|(_, request)| request.is_sent())
+    }
+
     /// What has been answered by now beside what was told.
     pub(super) fn answered(&mut self) -> impl Iterator<Item = (usize, Result<T, StoreError>)> {
         self.answered.drain(..)

@@ -35,19 +35,21 @@ pub(super) enum Outcome {
 /// The answers of the nodes to one claim.
 pub(super) struct Votes {
     answers: Vec<Option<Result<Acquired, StoreError>>>,
+    /// When each was heard: what is left of a lease is less by the time that has gone by since.
+    heard: Vec<Instant>,
 }
 
 impl Votes {
-    pub(super) fn of(nodes: usize) -> Self {
+    pub(super) fn of(nodes: usize, now: Instant) -> Self {
         Self {
             answers: (0..nodes).map(|_| None).collect(),
+            heard: vec![now; nodes],
         }
     }
 
-    pub(super) fn put(&mut self, node: usize, answer: Result<Acquired, StoreError>) {
-        if let Some(place) = self.answers.get_mut(node) {
-            *place = Some(answer);
-        }
+    pub(super) fn put(&mut self, node: usize, answer: Result<Acquired, StoreError>, now: Instant) {
+        self.answers[node] = Some(answer);
+        self.heard[node] = now;
     }
 
     /// Whether a majority has answered.
@@ -57,7 +59,7 @@ impl Votes {
     }
 
     /// What they come to; `complete` where no more answers are waited for.
-    pub(super) fn outcome(&self, complete: bool) -> Outcome {
+    pub(super) fn outcome(&self, now: Instant, complete: bool) -> Outcome {
         let nodes = self.answers.len();
         let needed = majority(nodes);
         let errors: Vec<_> = self
@@ -76,7 +78,7 @@ impl Votes {
         if let Some((strength, refusal)) = strongest
             && strength >= needed
         {
-            return Outcome::Refused(self.refused(refusal));
+            return Outcome::Refused(self.refused(refusal, now));
         }
         if errors.len() > nodes - needed {
             return Outcome::Unavailable(unavailable(nodes, &errors));
@@ -86,7 +88,7 @@ impl Votes {
         }
         let unknown = errors.len() + silent;
         let may_have_won = strongest.filter(|(strength, _)| strength + unknown >= needed);
-        Outcome::Split(may_have_won.map(|(_, refusal)| self.refused(refusal)))
+        Outcome::Split(may_have_won.map(|(_, refusal)| self.refused(refusal, now)))
     }
 
     fn answers(&self) -> impl Iterator<Item = &Result<Acquired, StoreError>> {
@@ -114,22 +116,26 @@ impl Votes {
     }
 
     /// The same refusal as all who agree on it have it.
-    fn refused(&self, refusal: &Acquired) -> Acquired {
-        let same = || self.refusals().filter(|other| agree(refusal, other));
+    fn refused(&self, refusal: &Acquired, now: Instant) -> Acquired {
+        let nodes = self.answers.iter().zip(&self.heard);
+        let same = nodes.filter_map(|(answer, heard)| {
+            let answer = answer.as_ref()?.as_ref().ok()?;
+            agree(refusal, answer).then_some((answer, heard))
+        });
         match refusal {
             Acquired::Busy { lock, owner, .. } => {
-                let remaining = same().filter_map(|one| match one {
-                    Acquired::Busy { remaining, .. } => Some(*remaining),
+                let untils = same.filter_map(|(one, heard)| match one {
+                    Acquired::Busy { remaining, .. } => Some(*heard + *remaining),
                     _ => None,
                 });
                 // It is over when a majority has let go of it.
-                let mut remaining: Vec<_> = remaining.collect();
-                remaining.sort_unstable_by(|left, right| right.cmp(left));
-                let last = majority(self.answers.len()).min(remaining.len()) - 1;
-                Acquired::busy(*lock, owner.clone(), remaining[last])
+                let mut untils: Vec<_> = untils.collect();
+                untils.sort_unstable_by(|left, right| right.cmp(left));
+                let until = untils[majority(self.answers.len()).min(untils.len()) - 1];
+                Acquired::busy(*lock, owner.clone(), until.saturating_duration_since(now))
             }
             Acquired::Done { lock, .. } => {
-                let since = same().filter_map(|one| match one {
+                let since = same.filter_map(|(one, _)| match one {
                     Acquired::Done { since, .. } => Some(*since),
                     _ => None,
                 });

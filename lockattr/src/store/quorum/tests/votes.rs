@@ -25,11 +25,11 @@ fn failed() -> Result<Acquired, StoreError> {
 }
 
 fn outcome(nodes: usize, answers: Vec<Result<Acquired, StoreError>>, complete: bool) -> Outcome {
-    let mut votes = Votes::of(nodes);
+    let mut votes = Votes::of(nodes, later(0));
     for (node, answer) in answers.into_iter().enumerate() {
-        votes.put(node, answer);
+        votes.put(node, answer, later(0));
     }
-    votes.outcome(complete)
+    votes.outcome(later(0), complete)
 }
 
 #[test]
