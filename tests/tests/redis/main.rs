@@ -53,6 +53,7 @@ mod permits;
 mod points;
 mod processes;
 mod protocol_errors;
+mod quorum;
 mod random_faults;
 mod release;
 mod renewal;

@@ -150,7 +150,7 @@ impl Quorum {
                         first_seen = Some(first);
                         let taken = self.context.now().saturating_duration_since(asked);
                         self.context.sleep(between(2 * taken, 4 * taken)).await;
-                        Outcome::Split(None)
+                        Outcome::Split(Err(votes::split()))
                     }
                 }
                 First::Refused(_) | First::Silent => {
@@ -163,19 +163,17 @@ impl Quorum {
                 Outcome::Refused(refusal) => match self.is_new(&refusal, claim.ttl, asked) {
                     Some(rival) if !waits && !rival.is_still(seen.as_ref()) => {
                         seen = Some(rival);
-                        Some(refusal)
+                        Ok(refusal)
                     }
                     _ => return Ok(refusal),
                 },
                 Outcome::Unavailable(error) => return Err(error),
-                Outcome::Open => None,
+                Outcome::Open => Err(votes::split()),
                 Outcome::Split(rival) => rival,
             };
             if self.context.now() >= last {
                 self.give_up(claim);
-                return rival.ok_or_else(|| {
-                    StoreError::refused("rivals have split the votes, and none of them has won")
-                });
+                return rival;
             }
             self.context.sleep(between(Duration::ZERO, pause)).await;
             pause = (2 * pause).min(LONGEST_PAUSE);

@@ -8,12 +8,13 @@
 //! thing of a claim at a time.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use super::super::{Acquired, Found};
+use super::node::Node;
 use crate::error::StoreError;
 
 /// The claims of one node, by owner.
@@ -76,15 +77,20 @@ impl Entry {
     }
 }
 
+fn is_queued(entry: &Entry) -> bool {
+    entry.standing == Standing::Queued
+}
+
 impl Claims {
-    /// A request begins, once no other of the same claim is on its way, nor anything on its way back.
-    pub(super) async fn begin(&self, owner: &str, phase: Phase) -> Asking<'_> {
+    /// A request begins, which may wait in the node's queue, once no other of the same claim is on its way, nor anything on its way back.
+    pub(super) async fn begin(&self, owner: &str, phase: Phase, waits: bool) -> Asking<'_> {
         loop {
             let changed = self.changed.notified();
             if self.try_begin(owner, phase) {
                 return Asking {
                     claims: self,
                     owner: owner.to_owned(),
+                    waits,
                     is_answered: false,
                 };
             }
@@ -111,7 +117,7 @@ impl Claims {
         true
     }
 
-    fn answered(&self, owner: &str, answer: Option<&Result<Acquired, StoreError>>) {
+    fn answered(&self, owner: &str, waits: bool, answer: Option<&Result<Acquired, StoreError>>) {
         let mut entries = self.entries();
         if let Some(entry) = entries.get_mut(owner) {
             entry.asking = false;
@@ -119,7 +125,8 @@ impl Claims {
                 Some(Ok(answer)) => {
                     entry.standing = match answer {
                         Acquired::Granted { .. } => Standing::Granted(None),
-                        Acquired::Busy { place: Some(_), .. } => Standing::Queued,
+                        // Also where it is not known whether it will be told when its turn comes.
+                        Acquired::Busy { .. } if waits => Standing::Queued,
                         _ => Standing::Nothing,
                     };
                     entry.in_doubt |= answer.is_in_doubt();
@@ -127,7 +134,8 @@ impl Claims {
                 Some(Err(error)) => entry.in_doubt |= error.is_in_doubt(),
                 None => entry.in_doubt = true,
             }
-            if entry.phase == Phase::TakenBack && !entry.in_doubt {
+            let is_granted = matches!(entry.standing, Standing::Granted(_));
+            if entry.phase == Phase::TakenBack && is_granted && !entry.in_doubt {
                 entry.standing = Standing::Nothing;
             }
             if !entry.may_be_there() && !entry.returning {
@@ -141,9 +149,9 @@ impl Claims {
     /// A wake-up has brought the node's vote.
     pub(super) fn handed(&self, owner: &str, until: Instant) {
         let mut entries = self.entries();
-        if let Some(entry) = entries.get_mut(owner) {
-            entry.standing = Standing::Granted(Some(until));
-        }
+        let entry = entries.entry(owner.to_owned());
+        let entry = entry.or_insert_with(|| Entry::new(Phase::Asking));
+        entry.standing = Standing::Granted(Some(until));
     }
 
     /// Until when a vote may be relied on that a wake-up has brought since the last time.
@@ -212,15 +220,24 @@ impl Claims {
         })
     }
 
-    /// Begins to give back what there is; `false` where that has begun before, or there is nothing.
-    pub(super) fn begin_return(&self, owner: &str) -> bool {
-        match self.entries().get_mut(owner) {
-            Some(entry) if !entry.returning => {
-                entry.returning = true;
-                true
-            }
-            _ => false,
+    /// Begins to give back what there is, until the answer is dropped; `None` where that has begun before,
+    /// or there is nothing.
+    pub(super) fn begin_return(node: &Arc<Node>, owner: &str) -> Option<Returning> {
+        match node.claims.entries().get_mut(owner) {
+            Some(entry) if !entry.returning => entry.returning = true,
+            _ => return None,
         }
+        Some(Returning {
+            node: Arc::clone(node),
+            owner: owner.to_owned(),
+        })
+    }
+
+    fn end_return(&self, owner: &str) {
+        if let Some(entry) = self.entries().get_mut(owner) {
+            entry.returning = false;
+        }
+        self.changed.notify_waiters();
     }
 
     /// A release was answered: it has found something, or not. The answer is whether something may come of
@@ -230,11 +247,16 @@ impl Claims {
         let Some(entry) = entries.get_mut(owner) else {
             return false;
         };
-        if entry.asking && found == Found::Ours && !entry.in_doubt {
+        let had_nothing = entry.standing == Standing::Nothing;
+        if entry.asking && found == Found::Ours && had_nothing && !entry.in_doubt {
             entry.phase = Phase::TakenBack;
             return false;
         }
-        entry.asking || entry.in_doubt
+        // A vote that was not found may have been given after the release was carried out, and a release of a
+        // lease leaves no queue.
+        entry.asking
+            || entry.in_doubt
+            || !(had_nothing || found == Found::Ours && !is_queued(entry))
     }
 
     /// Nothing of it is there any more, nor may come.
@@ -242,7 +264,6 @@ impl Claims {
         let mut entries = self.entries();
         if let Some(entry) = entries.get_mut(owner) {
             if entry.asking {
-                entry.returning = false;
                 entry.in_doubt = false;
                 entry.standing = Standing::Nothing;
             } else {
@@ -280,20 +301,34 @@ impl Claims {
 pub(super) struct Asking<'a> {
     claims: &'a Claims,
     owner: String,
+    /// Whether it may be put into the node's queue.
+    waits: bool,
     is_answered: bool,
 }
 
 impl Asking<'_> {
     pub(super) fn answered(mut self, answer: &Result<Acquired, StoreError>) {
         self.is_answered = true;
-        self.claims.answered(&self.owner, Some(answer));
+        self.claims.answered(&self.owner, self.waits, Some(answer));
     }
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
-            self.claims.answered(&self.owner, None);
+            self.claims.answered(&self.owner, self.waits, None);
         }
+    }
+}
+
+/// Whatever there is of a claim is on its way back.
+pub(super) struct Returning {
+    node: Arc<Node>,
+    owner: String,
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        self.node.claims.end_return(&self.owner);
     }
 }

@@ -6,7 +6,7 @@
 //! and one probe at a time after that.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,9 @@ pub(super) const SILENT: Duration = Duration::from_millis(150);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// A node that nobody has wanted to ask for so long is not probed any more.
+const WANTED: Duration = Duration::from_secs(5);
+
 #[derive(Default)]
 pub(super) struct Health {
     state: Mutex<State>,
@@ -39,8 +42,8 @@ struct State {
     /// Why it cannot be asked.
     down: Option<StoreError>,
     probing: bool,
-    /// Whether somebody wanted to ask it since the last probe.
-    wanted: bool,
+    /// When somebody wanted to ask it last.
+    wanted: Option<Instant>,
     /// How many probes have failed.
     failed_probes: u64,
     /// Since when late answers are waited for, in the order in which that has begun.
@@ -97,6 +100,14 @@ impl Health {
     }
 }
 
+enum Gate {
+    Open,
+    /// Answers are late.
+    Behind,
+    /// Why, and how many probes have failed by now.
+    Down(StoreError, u64),
+}
+
 impl Node {
     /// Waits until the node may be asked; the error is that of the next probe. `claim` is what it would be
     /// asked for.
@@ -106,38 +117,54 @@ impl Node {
     ) -> Result<(), StoreError> {
         let mut failed = None;
         loop {
-            let mut changed = pin!(self.health.changed.notified());
-            {
-                let mut state = self.health.state();
-                match &state.down {
-                    None if !state.is_behind(self.context.now()) => return Ok(()),
-                    None => {}
-                    Some(error) => match failed {
-                        Some(failed) if state.failed_probes > failed => return Err(error.clone()),
-                        _ => {
-                            failed.get_or_insert(state.failed_probes);
-                            state.wanted = true;
-                            if !state.probing {
-                                state.probing = true;
-                                drop(state);
-                                let (node, claim) = (Arc::clone(self), claim.of_nobody());
-                                self.context.go_on(async move { node.probe(&claim).await });
-                                // It may have been answered at once.
-                                continue;
-                            }
-                        }
-                    },
-                }
+            let changed = self.health.changed.notified();
+            match self.gate() {
+                Gate::Open => return Ok(()),
+                Gate::Behind => {}
+                Gate::Down(error, probes) => match failed {
+                    Some(failed) if probes > failed => return Err(error),
+                    _ => {
+                        failed.get_or_insert(probes);
+                        self.want(claim);
+                    }
+                },
             }
-            changed.as_mut().await;
+            // A probe may have been answered at once.
+            if !matches!(self.gate(), Gate::Open) {
+                changed.await;
+            }
         }
+    }
+
+    fn gate(&self) -> Gate {
+        let state = self.health.state();
+        match &state.down {
+            Some(error) => Gate::Down(error.clone(), state.failed_probes),
+            None if state.is_behind(self.context.now()) => Gate::Behind,
+            None => Gate::Open,
+        }
+    }
+
+    /// Has the node probed, if it cannot be asked. `claim` is what it would be asked for.
+    pub(super) fn want(self: &Arc<Self>, claim: &Arc<OwnedClaim>) {
+        {
+            let mut state = self.health.state();
+            if state.down.is_none() {
+                return;
+            }
+            state.wanted = Some(self.context.now());
+            if mem::replace(&mut state.probing, true) {
+                return;
+            }
+        }
+        let (node, claim) = (Arc::clone(self), claim.of_nobody());
+        self.context.go_on(async move { node.probe(&claim).await });
     }
 
     /// Asks for something that changes nothing, until that is answered or nobody wants the node any more.
     async fn probe(&self, claim: &OwnedClaim) {
         let mut pause = FIRST_PAUSE;
         loop {
-            self.health.state().wanted = false;
             let release = Release::whatever(false);
             let answer = self.store.release(claim.claim(), release).await;
             {
@@ -155,7 +182,8 @@ impl Node {
             self.context.sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
             let mut state = self.health.state();
-            if !state.wanted {
+            let wanted = state.wanted.map(|wanted| wanted + WANTED);
+            if wanted < Some(self.context.now()) {
                 state.probing = false;
                 return;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::{Acquired, Attempt, Found, Held, Renewed, Store, Token};
-use super::claims::{Claims, Phase};
+use super::claims::{Claims, Phase, Returning};
 use super::context::Context;
 use super::health::Health;
 use super::owned::{OwnedClaim, OwnedHeld, OwnedRelease};
@@ -49,7 +49,8 @@ impl Node {
         let (node, claim) = (Arc::clone(self), Arc::clone(claim));
         Request::new(|sent| async move {
             node.is_ready(&claim).await?;
-            let asking = node.claims.begin(&claim.owner, Phase::Asking).await;
+            let waits = !attempt.wait.is_zero();
+            let asking = node.claims.begin(&claim.owner, Phase::Asking, waits).await;
             sent.now();
             let answer = node.store.acquire(claim.claim(), attempt).await;
             asking.answered(&answer);
@@ -66,7 +67,7 @@ impl Node {
     ) -> Request<Acquired> {
         let (node, claim) = (Arc::clone(self), Arc::clone(claim));
         Request::new(|sent| async move {
-            let asking = node.claims.begin(&claim.owner, Phase::Held).await;
+            let asking = node.claims.begin(&claim.owner, Phase::Held, false).await;
             // Only now: a release that comes later finds the claim here.
             if !is_held() {
                 let over = Err(StoreError::refused("the lease is over"));
@@ -155,35 +156,47 @@ impl Node {
     }
 
     /// Gives back what the node has of a claim that has ended, and the place in its queue of one that is a
-    /// lease.
+    /// lease, unless that is being done.
     pub(super) fn give_back_what_is_owed(self: &Arc<Self>, claim: &Arc<OwnedClaim>) {
-        if self.claims.is_owed(&claim.owner) {
-            self.owe(claim, Arc::new(OwnedRelease::whatever()), None);
+        if self.claims.is_owed(&claim.owner)
+            && let Some(returning) = Claims::begin_return(self, &claim.owner)
+        {
+            let release = Arc::new(OwnedRelease::whatever());
+            let task = self.returned(claim, release, None, Some(returning));
+            self.context.go_on(task);
         }
     }
 
-    /// Gives something back until the node has answered, or it has expired by itself. `begun` is a request
-    /// that does it already.
-    pub(super) fn owe(
+    /// Goes on with a release until the node has answered, or what it gives back has expired by itself.
+    pub(super) fn go_on_with_release(
         self: &Arc<Self>,
         claim: &Arc<OwnedClaim>,
         release: Arc<OwnedRelease>,
         begun: Option<Request<Found>>,
+        returning: Option<Returning>,
     ) {
-        if !self.claims.begin_return(&claim.owner) {
-            return;
-        }
         let is_begun = begun.is_some();
-        let (node, claim) = (Arc::clone(self), Arc::clone(claim));
-        let context = self.context.clone();
-        let returning = async move {
-            node.give_back(&claim, &release, begun).await;
-            node.claims.returned(&claim.owner);
-        };
+        let task = self.returned(claim, release, begun, returning);
         if is_begun {
-            context.go_on_here(returning);
+            self.context.go_on_here(task);
         } else {
-            context.go_on(returning);
+            self.context.go_on(task);
+        }
+    }
+
+    fn returned(
+        self: &Arc<Self>,
+        claim: &Arc<OwnedClaim>,
+        release: Arc<OwnedRelease>,
+        begun: Option<Request<Found>>,
+        returning: Option<Returning>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (node, claim) = (Arc::clone(self), Arc::clone(claim));
+        async move {
+            node.give_back(&claim, &release, begun).await;
+            if returning.is_some() {
+                node.claims.returned(&claim.owner);
+            }
         }
     }
 
@@ -215,7 +228,9 @@ impl Node {
             }
         }
         self.claims.is_answered(&claim.owner).await;
-        self.give_back_late(claim, release).await;
+        // Also a place in the queue may come.
+        let release = Arc::new(OwnedRelease::whatever());
+        self.give_back_late(claim, &release).await;
     }
 
     /// The same of what may come of a request that was never answered, until nothing of it can come any

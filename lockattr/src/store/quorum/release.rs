@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::super::{Found, Release};
 use super::Quorum;
+use super::claims::Claims;
 use super::owned::{OwnedClaim, OwnedRelease};
 use super::requests::Requests;
 use super::votes;
@@ -16,9 +17,14 @@ impl Quorum {
         release: Release<'_>,
     ) -> Result<Found, StoreError> {
         let release = Arc::new(OwnedRelease::from(release));
-        for node in self.nodes.iter() {
-            node.claims.end(&claim.owner);
-        }
+        let returning: Vec<_> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                node.claims.end(&claim.owner);
+                Claims::begin_return(node, &claim.owner)
+            })
+            .collect();
         let requests = self.nodes.iter().enumerate();
         let requests = requests.map(|(index, node)| (index, node.release(&claim, &release)));
         let mut requests = Requests::new(requests);
@@ -50,12 +56,17 @@ impl Quorum {
         for (node, request) in requests.into_pending() {
             pending[node] = Some(request);
         }
-        for ((node, answer), request) in self.nodes.iter().zip(&answers).zip(pending) {
-            match answer {
-                Some(Ok(found)) if !node.claims.released(&claim.owner, *found) => {
-                    node.claims.returned(&claim.owner);
-                }
-                _ => node.owe(&claim, Arc::clone(&release), request),
+        let nodes = self.nodes.iter().zip(&answers).zip(pending).zip(returning);
+        for (((node, answer), request), returning) in nodes {
+            let is_known = node.claims.is_known(&claim.owner);
+            let is_over = match answer {
+                Some(Ok(found)) => !node.claims.released(&claim.owner, *found),
+                _ => false,
+            };
+            if is_over && returning.is_some() {
+                node.claims.returned(&claim.owner);
+            } else if is_known && !is_over {
+                node.go_on_with_release(&claim, Arc::clone(&release), request, returning);
             }
         }
         found

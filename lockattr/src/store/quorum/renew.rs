@@ -22,7 +22,13 @@ impl Quorum {
         let open = self.nodes.iter().filter(|node| node.is_open()).count();
         let all = open < votes::majority(self.nodes.len());
         let asked = self.nodes.iter().enumerate();
-        let asked = asked.filter(|(_, node)| all || node.is_open());
+        let asked = asked.filter(|(_, node)| {
+            let is_open = node.is_open();
+            if let Some(lease) = owned.first().filter(|_| !is_open) {
+                node.want(&lease.claim);
+            }
+            all || is_open
+        });
         let requests = asked.map(|(index, node)| (index, node.renew(&owned, patience)));
         let mut requests = Requests::new(requests);
 

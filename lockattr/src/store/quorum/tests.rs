@@ -1,6 +1,9 @@
 //! The promises of the trait on stores in memory, and the faults of single nodes in simulated time.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -9,6 +12,7 @@ use super::super::{Acquired, Attempt, Claim, Found, Release, Store};
 use super::Quorum;
 use crate::runtime::background::Background;
 
+mod claims;
 mod rivals;
 mod silent;
 mod stand_in;
@@ -21,14 +25,14 @@ const TTL: Duration = Duration::from_secs(10);
 const LOCK: &str = "lock:sync:42";
 
 /// A quorum of stand-ins, and the thread that it needs.
-struct Nodes {
+struct Setup {
     nodes: Vec<StandIn>,
     quorum: Quorum,
     background: Background,
     lock: [String; 1],
 }
 
-impl Nodes {
+impl Setup {
     fn new(count: usize) -> Self {
         let background = Background::start().expect("a thread");
         let nodes: Vec<_> = (0..count).map(|_| StandIn::default()).collect();
@@ -82,6 +86,11 @@ impl Nodes {
     }
 }
 
+/// Whether a future is not done when it is polled once.
+async fn is_pending<F: Future>(mut future: Pin<&mut F>) -> bool {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await
+}
+
 fn is_granted(answer: &Acquired) -> bool {
     matches!(answer, Acquired::Granted { .. })
 }
@@ -111,14 +120,14 @@ async fn a_quorum_of_nodes_far_apart_keeps_them_as_well() {
             .map(Duration::from_millis)
             .map(StandIn::slow)
             .into();
-        Nodes::quorum_of(&nodes, &background)
+        Setup::quorum_of(&nodes, &background)
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_calls_that_have_ended() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     for round in 0..50 {
         let owner = format!("holder-{round}");
         assert!(is_granted(&nodes.acquire(&owner).await));

@@ -27,9 +27,9 @@ pub(super) enum Outcome {
     Refused(Acquired),
     /// Too many of the nodes cannot be asked.
     Unavailable(StoreError),
-    /// Nobody has a majority, as far as it is known; with the rival who may have one among the nodes
-    /// that have not answered.
-    Split(Option<Acquired>),
+    /// Nobody has a majority, as far as it is known: the rival who may have one among the nodes that have not
+    /// answered, or else what is to be said of it.
+    Split(Result<Acquired, StoreError>),
 }
 
 /// The answers of the nodes to one claim.
@@ -87,8 +87,14 @@ impl Votes {
             return Outcome::Open;
         }
         let unknown = errors.len() + silent;
-        let may_have_won = strongest.filter(|(strength, _)| strength + unknown >= needed);
-        Outcome::Split(may_have_won.map(|(_, refusal)| self.refused(refusal, now)))
+        let may_have_won = strongest.filter(|(strength, refusal)| {
+            matches!(refusal, Acquired::Busy { .. }) && strength + unknown >= needed
+        });
+        Outcome::Split(match may_have_won {
+            Some((_, refusal)) => Ok(self.refused(refusal, now)),
+            None if errors.is_empty() => Err(split()),
+            None => Err(unavailable(nodes, &errors)),
+        })
     }
 
     fn answers(&self) -> impl Iterator<Item = &Result<Acquired, StoreError>> {
@@ -144,6 +150,11 @@ impl Votes {
             other => other.clone(),
         }
     }
+}
+
+/// What is said where nobody has a majority.
+pub(super) fn split() -> StoreError {
+    StoreError::refused("the votes of the nodes are split, and nobody has a majority of them")
 }
 
 /// Whether two nodes refuse for the same reason.
@@ -236,9 +247,8 @@ pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {
         }
     }
     let why = format!(
-        "{} of {nodes} nodes cannot be asked, and {} are needed: {}",
+        "{} of {nodes} nodes cannot be asked, and a majority has to agree: {}",
         errors.len(),
-        majority(nodes),
         texts.join("; ")
     );
     if in_doubt {

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::super::{Acquired, Attempt, Claim, Release, Store};
 use super::stand_in::{BOUND, StandIn};
-use super::{LOCK, Nodes, TTL, is_granted};
+use super::{LOCK, Setup, TTL, is_granted};
 use crate::runtime::background::Background;
 use crate::runtime::jitter::between;
 
@@ -21,7 +21,7 @@ fn clients(count: usize) -> (Vec<StandIn>, Vec<super::Quorum>) {
             let delay = between(Duration::from_millis(1), Duration::from_millis(20));
             node.at(delay)
         });
-        Nodes::quorum_of(&far.collect::<Vec<_>>(), &background)
+        Setup::quorum_of(&far.collect::<Vec<_>>(), &background)
     });
     let clients = clients.collect();
     (nodes, clients)
@@ -90,7 +90,7 @@ async fn of_rivals_at_one_barrier_one_wins() {
 
 #[tokio::test(start_paused = true)]
 async fn busy_is_told_by_who_has_a_majority() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     // A vote each that nobody wants any more.
     nodes.nodes[0].memory.take(LOCK, "left-behind", TTL);
     assert!(is_granted(&nodes.acquire("holder").await));

@@ -1,4 +1,4 @@
-//! Nodes that are silent, refuse or lose what they answer: a minority costs nothing, and what comes late goes
+//! Setup that are silent, refuse or lose what they answer: a minority costs nothing, and what comes late goes
 //! back.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::super::super::{Acquired, Attempt, Found, Release, Renewal, Store, Token};
 use super::super::health::MOST_LATE;
 use super::stand_in::{BOUND, Mode};
-use super::{Nodes, TTL, is_granted};
+use super::{Setup, TTL, is_granted};
 
 /// What a caller waits at most for a node that others have outvoted.
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -22,7 +22,7 @@ const CLEARED: Duration = Duration::from_millis(500);
 async fn a_minority_that_is_away_slows_nobody_and_is_hardly_asked() {
     for mode in [Mode::Frozen, Mode::LosesReplies, Mode::Refuses] {
         for first_of_all in [true, false] {
-            let nodes = Nodes::new(3);
+            let nodes = Setup::new(3);
             let away = &nodes.nodes[if first_of_all { 0 } else { 2 }];
             away.set(mode);
             let start = Instant::now();
@@ -71,7 +71,7 @@ async fn a_minority_that_is_away_slows_nobody_and_is_hardly_asked() {
 #[tokio::test(start_paused = true)]
 async fn a_majority_that_is_away_is_unavailable_in_time_and_never_busy() {
     for mode in [Mode::Frozen, Mode::LosesReplies, Mode::Refuses] {
-        let nodes = Nodes::new(5);
+        let nodes = Setup::new(5);
         for node in &nodes.nodes[..3] {
             node.set(mode);
         }
@@ -107,7 +107,7 @@ async fn a_majority_that_is_away_is_unavailable_in_time_and_never_busy() {
 /// Votes of a call that has failed are given back at each node at its own pace.
 #[tokio::test(start_paused = true)]
 async fn what_a_node_grants_late_is_given_back_where_its_call_has_ended() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     let (holder, other) = ("holder", "other");
     nodes.nodes[0].set(Mode::Frozen);
     assert!(is_granted(&nodes.acquire(holder).await));
@@ -127,7 +127,7 @@ async fn what_a_node_grants_late_is_given_back_where_its_call_has_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn a_late_vote_counts_for_a_lease_that_is_held_yet() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     nodes.nodes[2].set(Mode::Frozen);
     assert!(is_granted(&nodes.acquire("holder").await));
     nodes.nodes[2].set(Mode::InOrder);
@@ -147,7 +147,7 @@ async fn a_late_vote_counts_for_a_lease_that_is_held_yet() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_vote_is_taken_at_a_renewal_and_counts_from_the_next() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     assert!(is_granted(&nodes.acquire("holder").await));
     let renew = async || {
         let leases = [nodes.claim("holder").held(0)];
@@ -180,7 +180,7 @@ async fn a_missing_vote_is_taken_at_a_renewal_and_counts_from_the_next() {
 /// A release that comes while a missing vote is being taken takes it back.
 #[tokio::test(start_paused = true)]
 async fn no_vote_is_added_to_a_lease_that_is_over() {
-    let nodes = Nodes::new(3);
+    let nodes = Setup::new(3);
     assert!(is_granted(&nodes.acquire("holder").await));
     nodes.nodes[1].memory.expire(super::LOCK);
     let leases = [nodes.claim("holder").held(0)];

@@ -12,12 +12,12 @@ fn later(millis: u64) -> Instant {
     *START + Duration::from_millis(millis)
 }
 
-fn granted(millis: u64) -> Result<Acquired, StoreError> {
-    Ok(Acquired::granted(0, later(millis)))
+fn granted(millis: u64) -> Acquired {
+    Acquired::granted(0, later(millis))
 }
 
-fn busy(owner: &str, millis: u64) -> Result<Acquired, StoreError> {
-    Ok(Acquired::busy(0, owner, Duration::from_millis(millis)))
+fn busy(owner: &str, millis: u64) -> Acquired {
+    Acquired::busy(0, owner, Duration::from_millis(millis))
 }
 
 fn failed() -> Result<Acquired, StoreError> {
@@ -56,7 +56,11 @@ fn a_lease_may_be_relied_on_until_fewer_than_a_majority_stand_by_it() {
 fn busy_is_said_where_a_majority_is_anothers() {
     let Outcome::Refused(Acquired::Busy {
         owner, remaining, ..
-    }) = outcome(3, vec![busy("a", 30), granted(10), busy("a", 20)], false)
+    }) = outcome(
+        3,
+        vec![Ok(busy("a", 30)), Ok(granted(10)), Ok(busy("a", 20))],
+        false,
+    )
     else {
         panic!("a majority is held");
     };
@@ -65,29 +69,38 @@ fn busy_is_said_where_a_majority_is_anothers() {
         ("a", Duration::from_millis(20))
     );
     // Rivals have a vote each.
-    let split = outcome(3, vec![busy("a", 30), granted(10), busy("b", 20)], false);
-    assert!(matches!(split, Outcome::Split(None)), "{split:?}");
+    let split = outcome(
+        3,
+        vec![Ok(busy("a", 30)), Ok(granted(10)), Ok(busy("b", 20))],
+        false,
+    );
+    assert!(matches!(split, Outcome::Split(Err(_))), "{split:?}");
     // Of four, two are not a majority, and keep the other from having one.
     let split = outcome(
         4,
-        vec![busy("a", 30), busy("a", 30), granted(1), granted(1)],
+        vec![
+            Ok(busy("a", 30)),
+            Ok(busy("a", 30)),
+            Ok(granted(1)),
+            Ok(granted(1)),
+        ],
         false,
     );
-    assert!(matches!(split, Outcome::Split(None)), "{split:?}");
+    assert!(matches!(split, Outcome::Split(Err(_))), "{split:?}");
 }
 
 #[test]
 fn who_may_have_a_majority_among_those_that_are_silent_is_named() {
-    let answers = || vec![busy("a", 30), granted(10)];
+    let answers = || vec![Ok(busy("a", 30)), Ok(granted(10))];
     assert!(matches!(outcome(3, answers(), false), Outcome::Open));
     let split = outcome(3, answers(), true);
     assert!(
-        matches!(split, Outcome::Split(Some(Acquired::Busy { .. }))),
+        matches!(split, Outcome::Split(Ok(Acquired::Busy { .. }))),
         "{split:?}"
     );
-    let split = outcome(3, vec![busy("a", 30), granted(10), failed()], false);
+    let split = outcome(3, vec![Ok(busy("a", 30)), Ok(granted(10)), failed()], false);
     assert!(
-        matches!(split, Outcome::Split(Some(Acquired::Busy { .. }))),
+        matches!(split, Outcome::Split(Ok(Acquired::Busy { .. }))),
         "{split:?}"
     );
 }
@@ -101,16 +114,16 @@ fn what_is_done_foreign_or_away_counts_where_a_majority_says_so() {
         matches!(answer, Outcome::Refused(Acquired::Done { .. })),
         "{answer:?}"
     );
-    let answer = outcome(3, vec![foreign(), granted(1), foreign()], false);
+    let answer = outcome(3, vec![foreign(), Ok(granted(1)), foreign()], false);
     assert!(
         matches!(answer, Outcome::Refused(Acquired::Foreign { .. })),
         "{answer:?}"
     );
-    let answer = outcome(3, vec![foreign(), granted(1), granted(2)], false);
+    let answer = outcome(3, vec![foreign(), Ok(granted(1)), Ok(granted(2))], false);
     assert!(matches!(answer, Outcome::Won(_)), "{answer:?}");
-    let answer = outcome(3, vec![done(), granted(1), granted(2)], false);
+    let answer = outcome(3, vec![done(), Ok(granted(1)), Ok(granted(2))], false);
     assert!(matches!(answer, Outcome::Won(_)), "{answer:?}");
-    let answer = outcome(3, vec![failed(), busy("a", 1), failed()], false);
+    let answer = outcome(3, vec![failed(), Ok(busy("a", 1)), failed()], false);
     assert!(matches!(answer, Outcome::Unavailable(_)), "{answer:?}");
 }
 
