@@ -55,6 +55,7 @@ mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod token;
 mod transport;
 mod unanswered;

@@ -4,10 +4,8 @@
 //! proxy that lacks commands is found before any job runs. All commands are sent together, in one round
 //! trip beside those that open the connections, and they load the scripts. Nothing is left behind.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -18,6 +16,7 @@ use super::names::lock;
 use super::probe;
 use super::renew::RenewedKey;
 use super::reply::{found, integer, outcome, refusal, token};
+use super::together;
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
@@ -290,24 +289,8 @@ fn ours(answer: &Value) -> Meaning {
     }
 }
 
-/// Runs the checks at the same time, each begun before the next one, so that their commands are sent in
-/// this order. The answer is the first failure in it.
-async fn all(mut checks: Vec<Checking<'_>>) -> Result<(), FailedCheck> {
-    let mut results: Vec<_> = checks.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (check, result) in checks.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(done) = check.as_mut().poll(cx)
-            {
-                *result = Some(done);
-            }
-        }
-        if results.iter().all(Option::is_some) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    results.into_iter().flatten().collect()
+/// Runs the checks at the same time, so that their commands are sent in this order. The answer is the
+/// first failure in it.
+async fn all(checks: Vec<Checking<'_>>) -> Result<(), FailedCheck> {
+    together::all(checks).await.into_iter().collect()
 }

@@ -4,9 +4,7 @@
 //! for one of its keys, as an ACL or a cluster does, that key is found by bisection. A failed renewal is
 //! not repeated here: when to try again is left to the caller.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -14,6 +12,7 @@ use redis::{Cmd, Value};
 use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
+use super::together::all;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
@@ -93,10 +92,8 @@ impl Redis {
                 }
                 Err(fault) if fault.retry == Some(RetryWith::FewerKeys) && keys.len() > 1 => {
                     let (left, right) = keys.split_at(keys.len() / 2);
-                    let left = self.renew_keys(left, patience);
-                    let (mut left, right) = both(left, self.renew_keys(right, patience)).await;
-                    left.extend(right);
-                    left
+                    let halves = [left, right].map(|half| self.renew_keys(half, patience));
+                    all(halves.into()).await.concat()
                 }
                 Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
             }
@@ -175,28 +172,6 @@ fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
         }
     });
     worst.unwrap_or_else(|| Err(StoreError::refused("a lease of no locks was to be renewed")))
-}
-
-/// Waits for two futures at the same time.
-async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Output) {
-    let (mut first, mut second) = (None, None);
-    poll_fn(|cx| {
-        for (future, output) in [(&mut left, &mut first), (&mut right, &mut second)] {
-            if output.is_none()
-                && let Poll::Ready(done) = Pin::new(future).poll(cx)
-            {
-                *output = Some(done);
-            }
-        }
-        match (first.take(), second.take()) {
-            (Some(left), Some(right)) => Poll::Ready((left, right)),
-            waiting => {
-                (first, second) = waiting;
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
 
 #[cfg(test)]
