@@ -115,6 +115,7 @@ enum StoreErrorKind {
     InDoubt,
     Invalid,
     Late,
+    Unacknowledged,
 }
 
 impl StoreError {
@@ -176,6 +177,18 @@ impl StoreError {
         self.0.kind == StoreErrorKind::Late
     }
 
+    /// The store granted, and its replicas have not acknowledged the grant.
+    pub(crate) fn unacknowledged(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(message.into(), StoreErrorKind::Unacknowledged)
+    }
+
+    /// Whether the key was granted, and given back because not enough replicas have acknowledged that in
+    /// time; see [`ClientBuilder::replicas`](crate::ClientBuilder::replicas).
+    #[must_use]
+    pub fn is_unacknowledged(&self) -> bool {
+        self.0.kind == StoreErrorKind::Unacknowledged
+    }
+
     /// The error below this one, for [`std::error::Error::source`].
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
@@ -189,7 +202,10 @@ impl StoreError {
     /// Whether what was asked may have been done all the same.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.0.kind == StoreErrorKind::InDoubt
+        matches!(
+            self.0.kind,
+            StoreErrorKind::InDoubt | StoreErrorKind::Unacknowledged
+        )
     }
 
     fn new(message: Cow<'static, str>, kind: StoreErrorKind) -> Self {
@@ -258,6 +274,9 @@ impl Error {
                     "`{key}` was done {}s ago and is not to run again yet",
                     ago.as_secs()
                 )
+            }
+            Self::Unavailable { key, source } if source.is_unacknowledged() => {
+                write!(f, "`{key}` was not taken: {source}")
             }
             Self::Unavailable { key, source } => {
                 write!(f, "the store could not be asked for `{key}`: {source}")

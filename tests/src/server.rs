@@ -87,6 +87,13 @@ impl Server {
                 .map(String::as_str)
                 == Some("up")
         });
+        // It gets no commands before its first acknowledgement, which may take it a second.
+        let port = format!("port={},state=online,", replica.port);
+        wait::block_until("the replica acknowledges", || {
+            let _: u64 = self.ask("PUBLISH nobody nothing");
+            let mut replicas = self.info("replication").into_values();
+            replicas.any(|replica| replica.contains(&port) && !replica.contains(",offset=0,"))
+        });
         replica
     }
 

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::runtime::background::Background;
 use crate::store::fail_fast::{FailFast, Probe};
 use crate::store::memory::Memory;
 use crate::store::quorum::Quorum;
-use crate::store::redis::{self, Credentials, Redis};
+use crate::store::redis::{self, Credentials, Redis, Replicas};
 use crate::store::unguarded::Unguarded;
 use crate::store::{Claim, Store};
 
@@ -25,6 +26,9 @@ const MAX_PREFIX: usize = 256;
 
 /// How long the key of a check lives where nothing can be deleted.
 const CHECKED_FOR: Duration = Duration::from_secs(10);
+
+/// How long a timeout may be.
+const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// The longest name, in bytes.
 const MAX_NAME: usize = 256;
@@ -39,6 +43,7 @@ pub struct ClientBuilder {
     reply_timeout: Duration,
     name: Option<String>,
     fail_fast: Option<Duration>,
+    replicas: Option<Replicas>,
     access: redis::Access,
 }
 
@@ -51,6 +56,7 @@ impl Default for ClientBuilder {
             reply_timeout: Duration::from_secs(1),
             name: None,
             fail_fast: None,
+            replicas: None,
             access: redis::Access::default(),
         }
     }
@@ -122,6 +128,47 @@ impl ClientBuilder {
     /// ```
     pub fn fail_fast(mut self, length: Duration) -> Self {
         self.fail_fast = Some(length);
+        self
+    }
+
+    /// Grants count once `count` replicas have acknowledged them, by the server's command `WAIT`: none
+    /// are asked unless set. For a Redis or Valkey server with replicas.
+    ///
+    /// A grant that fewer have acknowledged within `timeout` is given back, and the call is
+    /// [`Error::Unavailable`] with a source that
+    /// [`is_unacknowledged`](crate::StoreError::is_unacknowledged). It is answered at the latest a
+    /// [`reply_timeout`](Self::reply_timeout) after that. Calls at the same time share what is asked of the
+    /// replicas; renewals, releases and refusals do not wait for it.
+    ///
+    /// What that excludes, and what it does not: no caller goes on with a grant that fewer replicas have.
+    /// After a failover to a replica among them the lock is still held. After one to another replica
+    /// it may be lost, and so may what a replica was not waited for: renewals and extensions, of which the
+    /// lease then ends sooner, and what a release leaves of `once` and `min_hold`. With as many as there
+    /// are replicas, each of them has every grant, and one that is away makes all calls unavailable.
+    ///
+    /// At least one replica; a timeout from 1 ms to an hour and below every ttl, of which it is a part. Needs
+    /// the right `+wait`. [`connect`](Self::connect) takes a key in this way, and so finds a server with too
+    /// few replicas, a missing right or a missing command.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lockattr::Error> {
+    /// use std::time::Duration;
+    /// use lockattr::{Client, Error};
+    ///
+    /// let client = Client::builder()
+    ///     .replicas(1, Duration::from_millis(500))
+    ///     .connect("redis://127.0.0.1/")
+    ///     .await?;
+    /// match client.lock("sync:42").acquire().await {
+    ///     Err(Error::Unavailable { source, .. }) if source.is_unacknowledged() => {
+    ///         // The server is there, and its replicas lag.
+    ///     }
+    ///     lease => lease?.release().await?,
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some(Replicas { count, timeout });
         self
     }
 
@@ -307,6 +354,7 @@ impl ClientBuilder {
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
+            replicas: self.replicas,
         };
         Ok(Arc::new(Redis::new(&settings, background)))
     }
@@ -322,6 +370,13 @@ impl ClientBuilder {
             return Err(Error::Config(format!(
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
+        }
+        if self.replicas.is_some() {
+            return Err(Error::Config(
+                "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
+                 leave it out, or connect to a redis:// URL"
+                    .to_owned(),
+            ));
         }
         if disabled::by_environment() {
             return self.without_locks();
@@ -385,11 +440,22 @@ impl ClientBuilder {
         ];
         for (which, length) in lengths {
             if let Some(length) = length
-                && !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&length)
+                && !TIMEOUTS.contains(&length)
             {
                 return refuse(format!(
                     "a {which} is at least 1ms and at most an hour, not {length:?}"
                 ));
+            }
+        }
+        if let Some(Replicas { count, timeout }) = self.replicas {
+            if count == 0 || !TIMEOUTS.contains(&timeout) {
+                return refuse(format!(
+                    "`replicas` takes at least one replica and a timeout of at least 1ms and at most an \
+                     hour, not {count} and {timeout:?}"
+                ));
+            }
+            if let Some(why) = redis::too_short(timeout, self.ttl) {
+                return refuse(format!("a lease that sets no ttl cannot be had: {why}"));
             }
         }
         match &self.name {

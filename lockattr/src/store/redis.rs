@@ -11,7 +11,8 @@
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
 //! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
-//! whose callers are gone. `watchdog` is the connection for renewals. Beside them, `subscriber` keeps the
+//! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
+//! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
 
 use std::fmt;
@@ -45,6 +46,7 @@ mod probe;
 mod release;
 mod renew;
 mod repeated_releases;
+mod replicas;
 mod reply;
 mod script;
 mod sentinel;
@@ -70,6 +72,8 @@ pub(crate) use credentials::CredentialsProvider;
 use fault::Fault;
 use names::Names;
 use repeated_releases::{RecentReleases, Repeating};
+use replicas::Acknowledgements;
+pub(crate) use replicas::{Replicas, too_short};
 use script::Scripts;
 use server::Server;
 pub(crate) use server::{Location, location};
@@ -92,6 +96,8 @@ pub(crate) struct Redis {
     scripts: Scripts,
     /// Where the server may move.
     recent_releases: Option<Arc<RecentReleases>>,
+    /// Where grants count once replicas have them.
+    acknowledgements: Option<Acknowledgements>,
 }
 
 /// What a client needs to reach a server.
@@ -105,6 +111,8 @@ pub(crate) struct RedisConfig {
     pub(crate) name: Option<String>,
     pub(crate) connect_timeout: Duration,
     pub(crate) reply_timeout: Duration,
+    /// Where grants count once replicas have them.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 impl Redis {
@@ -133,6 +141,9 @@ impl Redis {
             };
             RecentReleases::start(&server, repeating)
         });
+        let acknowledgements = config.replicas.map(|replicas| {
+            Acknowledgements::new(replicas, &server, &scripts.renew, config.reply_timeout)
+        });
         Self {
             names,
             recent_releases,
@@ -142,6 +153,7 @@ impl Redis {
             request_timeout,
             subscriber,
             scripts,
+            acknowledgements,
         }
     }
 
@@ -164,7 +176,9 @@ impl Redis {
 
 impl Store for Redis {
     fn limits(&self) -> Limits {
-        Limits::default().longest_answer(2 * self.request_timeout)
+        let acknowledgements = self.acknowledgements.as_ref();
+        let longest = acknowledgements.map_or(Duration::ZERO, Acknowledgements::longest);
+        Limits::default().longest_answer(2 * self.request_timeout + longest)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {

@@ -59,6 +59,8 @@ mod release;
 mod renewal;
 mod renewal_batches;
 mod repeated_releases;
+mod replicas;
+mod replicas_faults;
 mod rights;
 mod runtimes;
 mod secrets;

@@ -21,14 +21,14 @@ fn documented() -> &'static str {
 }
 
 /// What the README says that a user needs.
-fn least() -> String {
+pub(crate) fn least() -> String {
     let rights = documented()
         .split(' ')
         .filter(|word| word.starts_with(['~', '&', '+']));
     rights.collect::<Vec<_>>().join(" ")
 }
 
-fn user(server: &Server, rights: &str) -> String {
+pub(crate) fn user(server: &Server, rights: &str) -> String {
     let _: () = server.ask(&format!(
         "ACL SETUSER worker reset on >pw resetchannels -@all {rights}"
     ));

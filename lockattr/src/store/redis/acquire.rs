@@ -22,6 +22,23 @@ impl Redis {
         claim: Claim<'_>,
         attempt: Attempt,
     ) -> Result<Acquired, StoreError> {
+        let Some(acknowledgements) = &self.acknowledgements else {
+            return self.ask_for_locks(claim, attempt).await;
+        };
+        acknowledgements.refuse_short(claim.ttl)?;
+        let acquired = self.ask_for_locks(claim, attempt).await?;
+        if let Acquired::Granted { slot, .. } = acquired {
+            let held = claim.held(slot);
+            Box::pin(acknowledgements.acknowledge(&self.names, &held)).await?;
+        }
+        Ok(acquired)
+    }
+
+    async fn ask_for_locks(
+        &self,
+        claim: Claim<'_>,
+        attempt: Attempt,
+    ) -> Result<Acquired, StoreError> {
         let mut deadline = self.deadline_of_two();
         let mut first = None;
         // `SET` takes one key: a lock, or the first of its slots. Several locks need the script.
@@ -93,8 +110,10 @@ impl Redis {
         } = outcome(&answer, &claim, sent, in_doubt).ok_or_else(|| self.protocol_error(&answer))?;
         if let Some(server_micros) = server_micros {
             // Several locks are passed on one at a time. One of them is not the grant of the claim, so
-            // that the claim has to ask, and no lease counts from the message.
-            let sent = (claim.locks.len() == 1).then_some(sent);
+            // that the claim has to ask, and no lease counts from the message. No more does one that
+            // replicas have not acknowledged.
+            let counts = claim.locks.len() == 1 && self.acknowledgements.is_none();
+            let sent = counts.then_some(sent);
             self.subscriber.answered(claim.owner, server_micros, sent);
         }
         if let Acquired::Busy { place, .. } = &mut acquired {

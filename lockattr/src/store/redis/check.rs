@@ -77,10 +77,24 @@ impl Redis {
             checked => checked,
         };
         let Err(failed) = checked else {
-            return Ok(());
+            return self.check_replicas(claim).await;
         };
         let why = probe::at(self.connections.server(), failed.answered).await;
         Err(why.map_or(failed.error, StoreError::refused))
+    }
+
+    /// Has a grant acknowledged, as each call has, and gives it back.
+    async fn check_replicas(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+        let Some(acknowledgements) = &self.acknowledgements else {
+            return Ok(());
+        };
+        let claim = Claim {
+            ttl: TTL + acknowledgements.longest(),
+            ..claim
+        };
+        let acquired = self.acquire_locks(claim, Attempt::default()).await;
+        let released = self.release_locks(claim, Release::whatever(false)).await;
+        acquired.and(released).map(drop)
     }
 
     async fn check_once(&self, claim: Claim<'_>) -> Result<(), FailedCheck> {

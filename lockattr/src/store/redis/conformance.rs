@@ -60,6 +60,7 @@ impl OwnServer {
             name: None,
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),
+            replicas: None,
         };
         Redis::new(&settings, background)
     }

@@ -430,6 +430,7 @@ mod tests {
             name: None,
             connect_timeout: BOUND,
             reply_timeout: BOUND,
+            replicas: None,
         };
         let server = Server::new(&config, &Background::start().unwrap());
         let connections = Connections::new(&server, BOUND);

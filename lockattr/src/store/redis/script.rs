@@ -17,7 +17,8 @@ use super::watchdog::Watchdog;
 /// The scripts of a store.
 pub(super) struct Scripts {
     pub(super) contend: Lua,
-    pub(super) renew: Lua,
+    /// Shared with the task that has grants acknowledged.
+    pub(super) renew: Arc<Lua>,
     /// Shared with the task that gives back grants that nobody waits for.
     pub(super) release: Arc<Lua>,
     pub(super) token: Lua,
@@ -30,7 +31,10 @@ impl Scripts {
                 include_str!("queue.lua"),
                 include_str!("contend.lua")
             )),
-            renew: Lua::new(concat!(include_str!("find.lua"), include_str!("renew.lua"))),
+            renew: Arc::new(Lua::new(concat!(
+                include_str!("find.lua"),
+                include_str!("renew.lua")
+            ))),
             release: Arc::new(Lua::new(concat!(
                 include_str!("find.lua"),
                 include_str!("free.lua"),

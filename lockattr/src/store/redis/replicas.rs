@@ -1,0 +1,363 @@
+//! Acknowledgements by replicas: a grant counts once so many of them have it.
+//!
+//! Callers whose grant was answered join the next *round*, which asks for all of them at once, on a
+//! connection of its own: each grant is renewed there, and then `WAIT` tells how many replicas have
+//! everything that the connection has written. A renewal writes nothing but under the grant's owner, so
+//! that a server which has lost the grant, in a restart or a failover, acknowledges nothing in its place.
+//!
+//! Rounds follow one another. What has come in a later one has come in an earlier one too: replicas that
+//! let a round wait would let the next one wait as well, and when they go on, so do both. Nobody else is
+//! ever behind a `WAIT`: calls, renewals and releases have their own connections.
+//!
+//! To give back what was not acknowledged is left to the caller.
+
+use std::future::poll_fn;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use super::batcher::Batcher;
+use super::connection::{Availability, Connection};
+use super::connections::{classify, connect_result, ended, silent};
+use super::fault::{Fault, RetryWith};
+use super::names::Names;
+use super::renew::RenewedKey;
+use super::reply::{each, integer};
+use super::script::{Form, Lua};
+use super::server::Server;
+use super::together::all;
+use super::{Redis, millis};
+use crate::error::StoreError;
+use crate::runtime::background::{Background, Elapsed};
+use crate::store::{Found, Held};
+
+/// So many grants at most are in one round; the others are in the next one.
+const MOST_GRANTS: usize = 256;
+
+/// So long at most is one `WAIT`, after which those who have time left are in the next round: a
+/// connection that was lost without a word is not to be waited for until a long timeout is over.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// How many replicas have to have a grant before it counts, and for how long that is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
+}
+
+/// Asks for the acknowledgements of one client's grants.
+pub(super) struct Acknowledgements {
+    replicas: Replicas,
+    /// How long an answer may take that nothing holds up.
+    reply_timeout: Duration,
+    background: Background,
+    joined: mpsc::UnboundedSender<Grant>,
+    rounds: AbortHandle,
+}
+
+/// A grant whose caller waits for the acknowledgement.
+struct Grant {
+    locks: Vec<String>,
+    owner: String,
+    ttl: Duration,
+    /// Until when it is waited for.
+    until: Instant,
+    tell: oneshot::Sender<Acknowledged>,
+}
+
+/// Why a grant does not count, where it does not.
+type Acknowledged = Result<(), StoreError>;
+
+impl Acknowledgements {
+    pub(super) fn new(
+        replicas: Replicas,
+        server: &Arc<Server>,
+        renew: &Arc<Lua>,
+        reply_timeout: Duration,
+    ) -> Self {
+        let background = server.background.clone();
+        let (joined, joining) = mpsc::unbounded_channel();
+        let rounds = Rounds {
+            replicas,
+            reply_timeout,
+            connection: Connection::new(server, background.runtime().clone()),
+            renew: Arc::clone(renew),
+        };
+        let rounds = background.spawn(rounds.run(joining)).abort_handle();
+        Self {
+            replicas,
+            reply_timeout,
+            background,
+            joined,
+            rounds,
+        }
+    }
+
+    /// How much longer an answer takes by this at most.
+    pub(super) fn longest(&self) -> Duration {
+        self.replicas.timeout + self.reply_timeout
+    }
+
+    /// What is said of a claim that would have ended before it counts.
+    pub(super) fn refuse_short(&self, ttl: Duration) -> Result<(), StoreError> {
+        too_short(self.replicas.timeout, ttl).map_or(Ok(()), |why| Err(StoreError::invalid(why)))
+    }
+
+    /// Waits until enough replicas have what was granted.
+    pub(super) async fn acknowledge(&self, names: &Names, held: &Held<'_>) -> Acknowledged {
+        let (tell, told) = oneshot::channel();
+        let now = Instant::now();
+        let grant = Grant {
+            locks: names.held(held).into_owned(),
+            owner: held.claim.owner.to_owned(),
+            ttl: held.claim.ttl,
+            until: now + self.replicas.timeout,
+            tell,
+        };
+        // Where the task is gone, `told` says so.
+        let _ = self.joined.send(grant);
+        match self.background.until(now + self.longest(), told).await {
+            Ok(Ok(acknowledged)) => acknowledged,
+            Ok(Err(_)) => Err(unasked(&ended().error)),
+            Err(Elapsed) => {
+                let Replicas { count, timeout } = self.replicas;
+                Err(StoreError::unacknowledged(format!(
+                    "granted, but not known to be acknowledged by {count} replicas within {timeout:?}: \
+                     given back"
+                )))
+            }
+        }
+    }
+}
+
+impl Drop for Acknowledgements {
+    fn drop(&mut self) {
+        self.rounds.abort();
+    }
+}
+
+/// Asks for all who have joined, one round after another.
+struct Rounds {
+    replicas: Replicas,
+    reply_timeout: Duration,
+    connection: Connection,
+    renew: Arc<Lua>,
+}
+
+/// What was answered in a round.
+struct Answers {
+    /// Whether each grant was still there.
+    held: Vec<Result<bool, Fault>>,
+    replicas: u32,
+}
+
+impl Rounds {
+    async fn run(self, mut joining: mpsc::UnboundedReceiver<Grant>) {
+        let mut grants = Vec::new();
+        loop {
+            if grants.is_empty() && joining.recv_many(&mut grants, MOST_GRANTS).await == 0 {
+                return;
+            }
+            while grants.len() < MOST_GRANTS
+                && let Ok(grant) = joining.try_recv()
+            {
+                grants.push(grant);
+            }
+            // A caller that is gone has its keys given back.
+            grants.retain(|grant| !grant.tell.is_closed());
+            if !grants.is_empty() {
+                let answers = self.ask(&grants).await;
+                grants = self.tell(mem::take(&mut grants), answers);
+            }
+        }
+    }
+
+    /// Tells the callers what was answered. Those who wait yet are left.
+    fn tell(&self, grants: Vec<Grant>, answers: Result<Answers, Fault>) -> Vec<Grant> {
+        let Answers { held, replicas } = match answers {
+            Ok(answers) => answers,
+            Err(fault) => {
+                let error = unasked(&fault.error);
+                for grant in grants {
+                    let _ = grant.tell.send(Err(error.clone()));
+                }
+                return Vec::new();
+            }
+        };
+        let now = Instant::now();
+        let mut left = Vec::new();
+        for (grant, held) in grants.into_iter().zip(held) {
+            let acknowledged = match held {
+                Err(fault) => Err(unasked(&fault.error)),
+                Ok(false) => Err(StoreError::unacknowledged(
+                    "granted, and gone before its replicas had it: the server was restarted or \
+                     replaced, or the key was deleted",
+                )),
+                Ok(true) if replicas >= self.replicas.count => Ok(()),
+                Ok(true) if now < grant.until => {
+                    left.push(grant);
+                    continue;
+                }
+                Ok(true) => Err(self.by_fewer(replicas)),
+            };
+            // The caller may be gone.
+            let _ = grant.tell.send(acknowledged);
+        }
+        left
+    }
+
+    fn by_fewer(&self, replicas: u32) -> StoreError {
+        let Replicas { count, timeout } = self.replicas;
+        StoreError::unacknowledged(format!(
+            "granted, but acknowledged by {replicas} of {count} replicas within {timeout:?}: given \
+             back (`INFO replication` on the server shows its replicas and which of them lag)"
+        ))
+    }
+
+    /// One round. What a new connection may help is tried once more on one.
+    async fn ask(&self, grants: &[Grant]) -> Result<Answers, Fault> {
+        let mut form = self.renew.by_hash();
+        let (mut by_text, mut again) = (false, false);
+        loop {
+            match self.ask_once(grants, form).await {
+                Err(fault) if fault.retry == Some(RetryWith::ScriptText) && !by_text => {
+                    by_text = true;
+                    form = self.renew.by_text();
+                }
+                Err(fault) if fault.is_transient() && !again => again = true,
+                answers => return answers,
+            }
+        }
+    }
+
+    async fn ask_once(&self, grants: &[Grant], form: Form<'_>) -> Result<Answers, Fault> {
+        let batcher = match self.connection.availability() {
+            Availability::Up(batcher) => batcher,
+            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
+            Availability::Unfit => return Err(ended()),
+        };
+        let now = Instant::now();
+        let left = grants.iter().map(|grant| grant.until).max();
+        let left = left.map_or(Duration::ZERO, |until| {
+            until.saturating_duration_since(now).min(LONGEST_WAIT)
+        });
+        let send = |command| Arc::clone(&batcher).send(command);
+        let renewals: Vec<_> = grants
+            .iter()
+            .map(|grant| send(grant.renewal(form)))
+            .collect();
+        let mut renewals = pin!(all(renewals));
+        let mut wait = redis::cmd("WAIT");
+        // In whole milliseconds, of which 0 would be without end.
+        wait.arg(self.replicas.count).arg(millis(left) + 1);
+        let mut waiting = send(wait);
+        let mut waited = None;
+        // The first poll sends them in this order. Renewals are held up by nothing.
+        let renewed = poll_fn(|cx| {
+            let renewed = renewals.as_mut().poll(cx);
+            if waited.is_none()
+                && let Poll::Ready(answer) = Pin::new(&mut waiting).poll(cx)
+            {
+                waited = Some(answer);
+            }
+            renewed
+        });
+        let background = &self.connection.server().background;
+        let mut held = Vec::with_capacity(grants.len());
+        let answers = background.until(now + self.reply_timeout, renewed).await;
+        let answers = answers.map_err(|Elapsed| self.failed(&batcher, silent(self.reply_timeout)));
+        for (grant, answer) in grants.iter().zip(answers?) {
+            match self.is_held(&batcher, grant, answer) {
+                Err(fault) if fault.is_transient() || fault.retry.is_some() => return Err(fault),
+                answer => held.push(answer),
+            }
+        }
+        let answer = if let Some(answer) = waited {
+            answer
+        } else {
+            let longest = left + self.reply_timeout;
+            let answer = background.until(now + longest, waiting).await;
+            answer.unwrap_or_else(|Elapsed| Err(silent(longest)))
+        };
+        let (answer, _) = classify(&self.connection, &batcher, now, answer).map_err(no_wait)?;
+        match integer(&answer).and_then(|count| u32::try_from(count).ok()) {
+            Some(replicas) => Ok(Answers { held, replicas }),
+            None => Err(self.failed(&batcher, Fault::protocol_error(&answer))),
+        }
+    }
+
+    /// Whether a grant was found under its owner.
+    fn is_held(
+        &self,
+        batcher: &Arc<Batcher>,
+        grant: &Grant,
+        answer: Result<Value, Fault>,
+    ) -> Result<bool, Fault> {
+        let (answer, _) = classify(&self.connection, batcher, Instant::now(), answer)?;
+        let Some(found) = each(&answer, grant.locks.len()) else {
+            return Err(self.failed(batcher, Fault::protocol_error(&answer)));
+        };
+        let found: Result<Vec<_>, _> = found.into_iter().collect();
+        match found {
+            Ok(found) => Ok(found.iter().all(|found| *found == Found::Ours)),
+            Err(fault) if fault.replace => Err(self.failed(batcher, fault)),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Drops the connection for a fault.
+    fn failed(&self, batcher: &Arc<Batcher>, fault: Fault) -> Fault {
+        self.connection.discard(batcher);
+        fault
+    }
+}
+
+impl Grant {
+    fn renewal(&self, form: Form<'_>) -> Cmd {
+        let keys: Vec<_> = self.locks.iter().map(|lock| self.key(lock)).collect();
+        Redis::renew_call(form, &keys)
+    }
+
+    fn key<'a>(&'a self, name: &'a str) -> RenewedKey<'a> {
+        RenewedKey {
+            name,
+            owner: &self.owner,
+            ttl: self.ttl,
+            shortens: false,
+        }
+    }
+}
+
+/// Why a ttl is too short, if it is: a grant would have ended before it counts.
+pub(crate) fn too_short(timeout: Duration, ttl: Duration) -> Option<String> {
+    (ttl <= timeout).then(|| {
+        format!(
+            "its ttl of {ttl:?} may be over before its replicas have acknowledged it: ask for a longer \
+             one, or give `replicas` a timeout below it, which is {timeout:?}"
+        )
+    })
+}
+
+/// It is not known whether replicas have the grant.
+fn unasked(error: &StoreError) -> StoreError {
+    StoreError::unacknowledged(format!(
+        "granted, but its replicas could not be asked, and given back: {error}"
+    ))
+}
+
+/// The server takes no `WAIT`.
+fn no_wait(fault: Fault) -> Fault {
+    if fault.error.is_in_doubt() {
+        return fault;
+    }
+    Fault::last(StoreError::refused(format!(
+        "{}; `replicas` needs the command WAIT of the server and the right +wait for it",
+        fault.error
+    )))
+}
