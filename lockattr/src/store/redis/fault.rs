@@ -145,10 +145,10 @@ impl Said {
         }
     }
 
-    /// Whether another connection is needed: the master has become a replica, or the server has
-    /// forgotten who logged in.
+    /// Whether another connection is needed: the master has become a replica, also while a command
+    /// waited there, or the server has forgotten who logged in.
     fn is_misdirected(&self) -> bool {
-        ["READONLY", "MASTERDOWN", "NOAUTH"].contains(&self.code.as_str())
+        ["READONLY", "MASTERDOWN", "UNBLOCKED", "NOAUTH"].contains(&self.code.as_str())
     }
 
     /// Whether a right is missing.
@@ -247,10 +247,11 @@ mod tests {
         }
     }
 
-    const BARE: [&str; 9] = [
+    const BARE: [&str; 10] = [
         "READONLY You can't write against a read only replica.",
         "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
         "NOAUTH Authentication required.",
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
         "LOADING Redis is loading the dataset in memory",
         "OOM command not allowed when used memory > 'maxmemory'.",
         "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk.",
@@ -284,7 +285,7 @@ mod tests {
             }
         }
         for (misdirected, bare) in BARE.iter().enumerate() {
-            assert_eq!(fault(bare).replace, misdirected < 3, "{bare}");
+            assert_eq!(fault(bare).replace, misdirected < 4, "{bare}");
         }
     }
 

@@ -155,6 +155,8 @@ struct Answers {
     /// Whether each grant was still there.
     held: Vec<Result<bool, Fault>>,
     replicas: u32,
+    /// How long that took.
+    after: Duration,
 }
 
 impl Rounds {
@@ -180,7 +182,11 @@ impl Rounds {
 
     /// Tells the callers what was answered. Those who wait yet are left.
     fn tell(&self, grants: Vec<Grant>, answers: Result<Answers, Fault>) -> Vec<Grant> {
-        let Answers { held, replicas } = match answers {
+        let Answers {
+            held,
+            replicas,
+            after,
+        } = match answers {
             Ok(answers) => answers,
             Err(fault) => {
                 let error = unasked(&fault.error);
@@ -200,7 +206,7 @@ impl Rounds {
                      replaced, or the key was deleted",
                 )),
                 Ok(true) if replicas >= self.replicas.count => Ok(()),
-                Ok(true) if now < grant.until => {
+                Ok(true) if after >= LONGEST_WAIT && now < grant.until => {
                     left.push(grant);
                     continue;
                 }
@@ -287,7 +293,11 @@ impl Rounds {
         };
         let (answer, _) = classify(&self.connection, &batcher, now, answer).map_err(no_wait)?;
         match integer(&answer).and_then(|count| u32::try_from(count).ok()) {
-            Some(replicas) => Ok(Answers { held, replicas }),
+            Some(replicas) => Ok(Answers {
+                held,
+                replicas,
+                after: now.elapsed(),
+            }),
             None => Err(self.failed(&batcher, Fault::protocol_error(&answer))),
         }
     }
@@ -351,13 +361,13 @@ fn unasked(error: &StoreError) -> StoreError {
     ))
 }
 
-/// The server takes no `WAIT`.
+/// Says what is needed where the server takes no `WAIT`.
 fn no_wait(fault: Fault) -> Fault {
-    if fault.error.is_in_doubt() {
+    let said = fault.error.to_string();
+    if !said.starts_with("NOPERM") && !said.contains("unknown command") {
         return fault;
     }
     Fault::last(StoreError::refused(format!(
-        "{}; `replicas` needs the command WAIT of the server and the right +wait for it",
-        fault.error
+        "{said}; `replicas` needs the command WAIT of the server and the right +wait for it"
     )))
 }
