@@ -136,16 +136,31 @@ impl ClientBuilder {
             return self.store(Memory::new());
         }
         let origin = Origin::here();
+        let certificates = self.root_certificates.as_deref();
+        let seeds = redis::seeds(url, certificates).transpose()?;
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            target: redis::target(url, self.root_certificates.as_deref())?,
+            target: match seeds.as_ref().and_then(|seeds| seeds.first()) {
+                Some(seed) => seed.clone(),
+                None => redis::target(url, certificates)?,
+            },
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
         };
         let background = start_background()?;
-        let store = Arc::new(Redis::new(&settings, &background));
+        let store: Arc<dyn Store> = match seeds {
+            Some(seeds) => Arc::new(redis::Cluster::new(
+                redis::ClusterConfig {
+                    seeds,
+                    node: settings,
+                    addresses: None,
+                },
+                &background,
+            )),
+            None => Arc::new(Redis::new(&settings, &background)),
+        };
         Ok(self.client(&background, store, origin, false))
     }
 

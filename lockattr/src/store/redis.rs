@@ -30,6 +30,7 @@ mod acquire;
 mod batcher;
 mod check;
 mod clock_anchor;
+mod cluster;
 #[cfg(all(test, feature = "conformance"))]
 mod conformance;
 mod connection;
@@ -48,11 +49,13 @@ mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;
 mod token;
 mod unanswered;
 mod wakeups;
 mod watchdog;
 
+pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
 use connection::Server;
 use connections::Connections;
 use fault::Fault;
@@ -60,12 +63,13 @@ use names::Names;
 use script::Scripts;
 use subscriber::Subscriber;
 pub(crate) use target::{Target, target};
-use timeouts::Deadline;
+use timeouts::{Deadline, Timeouts};
 use watchdog::Watchdog;
 
 /// Locks on a single server.
+#[derive(Clone)]
 pub(crate) struct Redis {
-    names: Names,
+    names: Arc<Names>,
     /// For acquire, release and token. One connection carries all of a caller's, so that a release does
     /// not overtake the acquire.
     connections: Connections,
@@ -75,10 +79,16 @@ pub(crate) struct Redis {
     /// How long one request may take: for connecting and for the answer.
     request_timeout: Duration,
     subscriber: Subscriber,
-    scripts: Scripts,
+    scripts: Arc<Scripts>,
+    /// Whether it is a node of a cluster, which has some of the locks.
+    in_cluster: bool,
+    /// Whether wait queues are left alone: they may be on another node than their locks, while a hash slot
+    /// of a cluster moves.
+    without_queues: bool,
 }
 
 /// What a client needs to reach a server.
+#[derive(Clone)]
 pub(crate) struct RedisConfig {
     /// What every lock key and helper key starts with.
     pub(crate) prefix: String,
@@ -93,6 +103,16 @@ pub(crate) struct RedisConfig {
 
 impl Redis {
     pub(crate) fn new(config: &RedisConfig, background: &Background) -> Self {
+        let timeouts = Timeouts::start(background, config.reply_timeout);
+        Self::with(config, background, &timeouts, false)
+    }
+
+    fn with(
+        config: &RedisConfig,
+        background: &Background,
+        timeouts: &Arc<Timeouts>,
+        in_cluster: bool,
+    ) -> Self {
         let server = Arc::new(Server {
             target: config.target.clone(),
             name: config.name.clone(),
@@ -101,7 +121,7 @@ impl Redis {
             answers: AtomicU64::new(0),
         });
         let names = Names::new(&config.prefix, &config.id);
-        let connections = Connections::new(&server, config.reply_timeout);
+        let connections = Connections::new(&server, timeouts, config.reply_timeout);
         let request_timeout = config.connect_timeout + config.reply_timeout;
         let scripts = Scripts::new();
         let subscriber = Subscriber::new(
@@ -115,13 +135,47 @@ impl Redis {
             ),
         );
         Self {
-            names,
+            names: Arc::new(names),
             connections,
             watchdog: Watchdog::new(&server),
             reply_timeout: config.reply_timeout,
             request_timeout,
             subscriber,
-            scripts,
+            scripts: Arc::new(scripts),
+            in_cluster,
+            without_queues: false,
+        }
+    }
+
+    /// The same node of a cluster, whose wait queues are left alone.
+    fn without_queues(&self) -> Self {
+        Self {
+            without_queues: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether both are the same node.
+    fn is(&self, other: &Self) -> bool {
+        self.connections.are(&other.connections)
+    }
+
+    /// Host and port, as errors name the server.
+    fn address(&self) -> String {
+        self.connections.server().address()
+    }
+
+    /// Whether nothing is on its way there that somebody may ask about.
+    fn is_idle(&self) -> bool {
+        self.connections.is_idle()
+    }
+
+    /// The same node of a cluster, for keys of a hash slot that is moving there.
+    fn asking(&self) -> Self {
+        Self {
+            connections: self.connections.asking(),
+            watchdog: self.watchdog.asking(),
+            ..self.clone()
         }
     }
 
@@ -148,11 +202,15 @@ impl Store for Redis {
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
-        Box::pin(self.check_server(claim))
+        Box::pin(async move { self.check_server(claim).await.map_err(Fault::told) })
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
-        Box::pin(self.acquire_locks(claim, attempt))
+        Box::pin(async move {
+            self.acquire_locks(claim, attempt)
+                .await
+                .map_err(Fault::told)
+        })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -160,15 +218,19 @@ impl Store for Redis {
     }
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
-        Box::pin(self.release_locks(claim, release))
+        Box::pin(async move {
+            self.release_locks(claim, release)
+                .await
+                .map_err(Fault::told)
+        })
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
-        Box::pin(self.draw_token(lease))
+        Box::pin(async move { self.draw_token(lease).await.map_err(Fault::told) })
     }
 
     fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
-        Box::new(self.subscriber.wakeups(&claim))
+        Box::new(self.subscriber.wakeups(claim.owner, claim.ttl))
     }
 
     fn settled<'a>(

@@ -11,6 +11,7 @@ mod after_faults;
 mod after_shutdown;
 mod blocked_log;
 mod checkers;
+mod cluster;
 mod connecting;
 mod custom_stores;
 mod done_together;

@@ -51,7 +51,7 @@ enum ConnectionState {
 }
 
 /// How an attempt has ended, once it has.
-type ConnectResult = Option<Result<Arc<Batcher>, StoreError>>;
+type ConnectResult = Option<Result<Arc<Batcher>, Fault>>;
 
 /// An attempt to connect, for those who wait for it.
 #[derive(Clone)]
@@ -174,23 +174,21 @@ impl Connection {
         drop(discarded);
     }
 
-    async fn open(&self) -> Result<Arc<Batcher>, StoreError> {
+    async fn open(&self) -> Result<Arc<Batcher>, Fault> {
         let server = &self.0.server;
-        let fault = |error| Fault::from(error).error;
-        let mut connection = server.target.connection().await.map_err(fault)?;
+        let mut connection = server.target.connection().await?;
         if let Some(name) = &server.name {
             redis::cmd("CLIENT")
                 .arg("SETNAME")
                 .arg(name)
                 .exec_async(&mut connection.redis)
-                .await
-                .map_err(fault)?;
+                .await?;
         }
         // A server that is stopped accepts connections, and so does one that has too many clients. The
         // connection counts as made once something was answered.
         let answer = redis::cmd("TIME").exec_async(&mut connection.redis).await;
         match answer {
-            Err(error) if is_turned_away(&error) => Err(fault(error)),
+            Err(error) if is_turned_away(&error) => Err(error.into()),
             _ => Ok(Batcher::new(connection, &self.0.runtime)),
         }
     }
@@ -217,14 +215,16 @@ async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
     let server = &connection.0.server;
     let within = Instant::now() + server.connect_timeout;
     let result = match server.background.until(within, connection.open()).await {
-        Ok(opened) => opened.map_err(|error| {
-            StoreError::refused(format!("cannot connect to {}: {error}", server.address()))
+        Ok(opened) => opened.map_err(|fault| {
+            let why = &fault.error;
+            let told = format!("cannot connect to {}: {why}", server.address());
+            Fault::not_connected(&fault, StoreError::refused(told))
         }),
-        Err(Elapsed) => Err(StoreError::refused(format!(
+        Err(Elapsed) => Err(Fault::unreachable(StoreError::refused(format!(
             "cannot connect to {} within {:?}",
             server.address(),
             server.connect_timeout
-        ))),
+        )))),
     };
     let now = match &result {
         Ok(batcher) => ConnectionState::Up(Arc::clone(batcher)),

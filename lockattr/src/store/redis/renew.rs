@@ -4,9 +4,7 @@
 //! for one of its keys, as an ACL or a cluster does, that key is found by bisection. A failed renewal is
 //! not repeated here: when to try again is left to the caller.
 
-use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -14,11 +12,14 @@ use redis::{Cmd, Value};
 use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
+use super::timeouts::Deadline;
+use super::together::all;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
 
 /// One key of a lease that is to be renewed.
+#[derive(Clone, Copy)]
 pub(super) struct RenewedKey<'a> {
     pub(super) name: &'a str,
     pub(super) owner: &'a str,
@@ -26,6 +27,9 @@ pub(super) struct RenewedKey<'a> {
     /// Whether less may be left of it by this.
     pub(super) shortens: bool,
 }
+
+/// What was found of one key, or why nothing was.
+pub(super) type RenewedOnce = Result<Renewal, Fault>;
 
 impl Redis {
     pub(super) async fn renew_leases(
@@ -41,21 +45,29 @@ impl Redis {
             .collect();
         let answers = match leases {
             // What becomes of it is to be known, also where it is carried out late.
-            [lease] if lease.shortens => self.shorten_keys(lease.claim.owner, &keys).await,
+            [lease] if lease.shortens => {
+                let mut deadline = self.deadline();
+                let owner = lease.claim.owner;
+                self.shorten_keys(owner, &keys, &mut deadline).await
+            }
             _ => self.renew_keys(&keys, patience).await,
         };
-        let mut answers = answers.into_iter();
+        let mut answers = answers.into_iter().map(|one| one.map_err(Fault::told));
         held.iter()
             .map(|names| worst(answers.by_ref().take(names.len())))
             .collect()
     }
 
-    async fn shorten_keys(&self, owner: &str, keys: &[RenewedKey<'_>]) -> Vec<Renewed> {
+    pub(super) async fn shorten_keys(
+        &self,
+        owner: &str,
+        keys: &[RenewedKey<'_>],
+        deadline: &mut Deadline<'_>,
+    ) -> Vec<RenewedOnce> {
         let call = |form: Form<'_>| Self::renew_call(form, keys);
-        let mut deadline = self.deadline();
         let renew = &self.scripts.renew;
         let answer = match renew
-            .run_for(owner, &self.connections, call, &mut deadline)
+            .run_for(owner, &self.connections, call, deadline)
             .await
         {
             Ok((answer, sent)) => {
@@ -63,21 +75,15 @@ impl Redis {
             }
             Err(fault) => Err(fault),
         };
-        match answer {
-            Ok(each) => each
-                .into_iter()
-                .map(|one| one.map_err(|fault| fault.error))
-                .collect(),
-            Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
-        }
+        answer.unwrap_or_else(|fault| keys.iter().map(|_| Err(fault.clone())).collect())
     }
 
     /// Renews all keys in one call, or each half of them where that is refused for one key.
-    fn renew_keys<'a>(
+    pub(super) fn renew_keys<'a>(
         &'a self,
         keys: &'a [RenewedKey<'a>],
         patience: Duration,
-    ) -> Pin<Box<dyn Future<Output = Vec<Renewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Vec<RenewedOnce>> + Send + 'a>> {
         Box::pin(async move {
             match self.renew_together(keys, patience).await {
                 Ok(each) => {
@@ -87,18 +93,14 @@ impl Redis {
                     {
                         self.watchdog.discard_any();
                     }
-                    each.into_iter()
-                        .map(|one| one.map_err(|fault| fault.error))
-                        .collect()
+                    each
                 }
                 Err(fault) if fault.retry == Some(RetryWith::FewerKeys) && keys.len() > 1 => {
                     let (left, right) = keys.split_at(keys.len() / 2);
-                    let left = self.renew_keys(left, patience);
-                    let (mut left, right) = both(left, self.renew_keys(right, patience)).await;
-                    left.extend(right);
-                    left
+                    let halves = [left, right].map(|half| self.renew_keys(half, patience));
+                    all(halves.into()).await.into_iter().flatten().collect()
                 }
-                Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
+                Err(fault) => keys.iter().map(|_| Err(fault.clone())).collect(),
             }
         })
     }
@@ -107,7 +109,7 @@ impl Redis {
         &self,
         keys: &[RenewedKey<'_>],
         patience: Duration,
-    ) -> Result<Vec<Result<Renewal, Fault>>, Fault> {
+    ) -> Result<Vec<RenewedOnce>, Fault> {
         let call = |form: Form<'_>| Self::renew_call(form, keys);
         let renew = &self.scripts.renew;
         let (answer, sent) = renew
@@ -134,7 +136,10 @@ impl Redis {
     }
 }
 
-fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = RenewedKey<'a>> {
+pub(super) fn keys_of<'a>(
+    lease: &Held<'a>,
+    names: &'a [String],
+) -> impl Iterator<Item = RenewedKey<'a>> {
     let (owner, ttl, shortens) = (lease.claim.owner, lease.claim.ttl, lease.shortens);
     names.iter().map(move |name| RenewedKey {
         name,
@@ -145,11 +150,7 @@ fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = Re
 }
 
 /// What was answered for each key.
-fn renewed(
-    answer: &Value,
-    keys: &[RenewedKey<'_>],
-    sent: Instant,
-) -> Option<Vec<Result<Renewal, Fault>>> {
+fn renewed(answer: &Value, keys: &[RenewedKey<'_>], sent: Instant) -> Option<Vec<RenewedOnce>> {
     let renewal = |(key, found): (&RenewedKey<'_>, Result<Found, Fault>)| {
         found.map(|found| match found {
             Found::Ours => Renewal::Until(relied_on_until(sent, key.ttl)),
@@ -163,7 +164,7 @@ fn renewed(
 
 /// A lease of several keys is as good as the worst of them: lost where one is known to be, however
 /// little is known of the others; and renewed only where all are.
-fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
+pub(super) fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
     let worst = answers.reduce(|left, right| match (left, right) {
         (lost @ Ok(Renewal::Gone | Renewal::Taken), _)
         | (_, lost @ Ok(Renewal::Gone | Renewal::Taken)) => lost,
@@ -175,28 +176,6 @@ fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
         }
     });
     worst.unwrap_or_else(|| Err(StoreError::refused("a lease of no locks was to be renewed")))
-}
-
-/// Waits for two futures at the same time.
-async fn both<F: Future + Unpin>(mut left: F, mut right: F) -> (F::Output, F::Output) {
-    let (mut first, mut second) = (None, None);
-    poll_fn(|cx| {
-        for (future, output) in [(&mut left, &mut first), (&mut right, &mut second)] {
-            if output.is_none()
-                && let Poll::Ready(done) = Pin::new(future).poll(cx)
-            {
-                *output = Some(done);
-            }
-        }
-        match (first.take(), second.take()) {
-            (Some(left), Some(right)) => Poll::Ready((left, right)),
-            waiting => {
-                (first, second) = waiting;
-                Poll::Pending
-            }
-        }
-    })
-    .await
 }
 
 #[cfg(test)]

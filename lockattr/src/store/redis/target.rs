@@ -50,8 +50,8 @@ pub(crate) fn target(url: &str, root_certificates: Option<&[u8]>) -> Result<Targ
     let known = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme);
     let Some((scheme, tls)) = known.copied() else {
         return refuse(
-            "a store's URL starts with redis://, rediss://, unix://, valkey:// or valkeys://, or is \
-             memory:, and this one does not"
+            "a store's URL starts with redis://, rediss://, redis+cluster://, rediss+cluster://, unix://, \
+             valkey:// or valkeys://, or is memory:, and this one does not"
                 .to_owned(),
         );
     };
@@ -150,6 +150,16 @@ impl Target {
             return PubSub::new(login, stream).await;
         }
         self.client.get_async_pubsub().await
+    }
+
+    /// The same with another host and port.
+    pub(super) fn at(&self, host: &str, port: u16) -> RedisResult<Self> {
+        let address = ConnectionAddr::Tcp(host.to_owned(), port);
+        let info = self.client.get_connection_info().clone().set_addr(address);
+        Ok(Self {
+            client: Client::open(info)?,
+            ..self.clone()
+        })
     }
 
     pub(super) fn is_tls(&self) -> bool {

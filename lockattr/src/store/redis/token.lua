@@ -2,7 +2,8 @@
 -- of its locks + 1, so that tokens grow also where a counter was lost. None is drawn unless the owner
 -- holds every key: the token would be larger than that of whoever has taken the rest.
 -- KEYS: the keys that the owner holds, then its locks' counters.
--- ARGV: owner, the counters' expiry in ms, how many keys it holds.
+-- ARGV: owner, the counters' expiry in ms, how many keys it holds; and a number that the token is at
+-- least as large as, or nothing.
 -- Answers the token in decimal; or of the first key that is not held 0 nothing there, 2 another's.
 local held = tonumber(ARGV[3])
 for i = 1, held do
@@ -12,7 +13,7 @@ for i = 1, held do
   end
 end
 local time = redis.call('TIME')
-local token = time[1] * 1000000 + time[2]
+local token = math.max(time[1] * 1000000 + time[2], tonumber(ARGV[4] or 0))
 for i = held + 1, #KEYS do
   local last = tonumber(redis.call('GET', KEYS[i]) or 0) or 0
   token = math.max(token, last + 1)

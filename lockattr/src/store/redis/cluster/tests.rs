@@ -1,0 +1,135 @@
+//! The promises of the trait, on a real cluster.
+
+use std::env;
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::{Cluster, ClusterConfig};
+use crate::owner::Origin;
+use crate::runtime::background::Background;
+use crate::store::conformance;
+use crate::store::redis::{RedisConfig, target};
+
+/// Three servers that are a cluster, in a directory of their own; all go with it.
+struct OwnCluster {
+    nodes: Vec<Child>,
+    ports: Vec<u16>,
+    directory: PathBuf,
+}
+
+impl OwnCluster {
+    async fn start() -> Self {
+        let directory = env::temp_dir().join(format!("lockattr-{}", Origin::here().new_id()));
+        // All at once, so that they differ.
+        let listeners: Vec<_> = (0..6)
+            .map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a port"))
+            .collect();
+        let ports: Vec<_> = listeners
+            .iter()
+            .map(|listener| listener.local_addr().expect("an address").port())
+            .collect();
+        drop(listeners);
+        let (ports, buses) = ports.split_at(3);
+        let nodes = ports.iter().zip(buses).map(|(port, bus)| {
+            let own = directory.join(port.to_string());
+            fs::create_dir_all(&own).expect("a directory");
+            Command::new("redis-server")
+                .args([
+                    "--port",
+                    &port.to_string(),
+                    "--cluster-port",
+                    &bus.to_string(),
+                ])
+                .args(["--cluster-enabled", "yes", "--save", "", "--dir"])
+                .arg(own)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("redis-server is in the PATH; apt-get install redis-server")
+        });
+        let cluster = Self {
+            nodes: nodes.collect(),
+            ports: ports.to_vec(),
+            directory,
+        };
+        let addresses = ports.iter().map(|port| format!("127.0.0.1:{port}"));
+        let addresses: Vec<_> = addresses.collect();
+        let created = async {
+            loop {
+                let create = Command::new("redis-cli")
+                    .args(["--cluster", "create", "--cluster-yes"])
+                    .args(&addresses)
+                    .stdin(Stdio::null())
+                    .output()
+                    .expect("redis-cli is in the PATH");
+                if create.status.success() {
+                    return;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let created = timeout(Duration::from_secs(20), created).await;
+        created.expect("the cluster is made");
+        cluster
+    }
+
+    fn store(&self, background: &Background) -> Cluster {
+        let url = format!("redis://127.0.0.1:{}/", self.ports[0]);
+        let seed = target(&url, None).expect("a URL");
+        let node = RedisConfig {
+            prefix: "lock:".to_owned(),
+            id: Origin::here().new_id().to_string(),
+            target: seed.clone(),
+            name: None,
+            connect_timeout: Duration::from_secs(2),
+            reply_timeout: Duration::from_secs(2),
+        };
+        let config = ClusterConfig {
+            seeds: vec![seed],
+            node,
+            addresses: None,
+        };
+        Cluster::new(config, background)
+    }
+}
+
+impl Drop for OwnCluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            // They are in the way of nobody if this fails.
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_keeps_the_promises_of_a_store() {
+    let background = Background::start().expect("a thread");
+    let cluster = OwnCluster::start().await;
+    conformance::check(async || cluster.store(&background)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_store_of_a_cluster_may_be_asked_everything() {
+    let background = Background::start().expect("a thread");
+    let cluster = OwnCluster::start().await;
+    let store = Arc::new(cluster.store(&background));
+    conformance::check(async || Arc::clone(&store)).await;
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_gone_is_an_outage() {
+    let background = Background::start().expect("a thread");
+    let cluster = OwnCluster::start().await;
+    let store = cluster.store(&background);
+    drop(cluster);
+    conformance::outage(&store).await;
+}
