@@ -10,7 +10,7 @@ use tests::wait;
 
 use crate::support::{Section, nap};
 
-async fn client(cluster: &Cluster) -> Client {
+pub(crate) async fn client(cluster: &Cluster) -> Client {
     Client::connect(cluster.url()).await.unwrap()
 }
 

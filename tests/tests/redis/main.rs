@@ -12,6 +12,8 @@ mod after_shutdown;
 mod blocked_log;
 mod checkers;
 mod cluster;
+mod cluster_moves;
+mod cluster_outages;
 mod connecting;
 mod custom_stores;
 mod done_together;
