@@ -14,6 +14,8 @@ const NODE_TIMEOUT: &str = "1000";
 pub struct Cluster {
     nodes: Vec<Server>,
     primaries: usize,
+    /// Whether the nodes name each other by their TLS ports, and speak TLS among themselves.
+    named_by_tls: bool,
     /// The nodes that answer nobody.
     away: Mutex<Vec<usize>>,
 }
@@ -30,14 +32,25 @@ impl Cluster {
             .map(|_| node(options))
             .collect();
         let replicas = replicas.to_string();
-        let mut create = vec!["--cluster", "create"];
+        // It waits for ever for nodes that do not find each other.
+        let mut create = vec!["30", "redis-cli", "--cluster", "create"];
+        let named_by_tls = options.contains(&"--tls-cluster");
         let addresses: Vec<_> = nodes
             .iter()
-            .map(|node| node.address().to_string())
+            .map(|node| {
+                if named_by_tls {
+                    format!("127.0.0.1:{}", tls_port(node))
+                } else {
+                    node.address().to_string()
+                }
+            })
             .collect();
         create.extend(addresses.iter().map(String::as_str));
         create.extend(["--cluster-replicas", &replicas, "--cluster-yes"]);
-        let output = Command::new("redis-cli")
+        if named_by_tls {
+            create.extend(["--tls", "--insecure"]);
+        }
+        let output = Command::new("timeout")
             .args(&create)
             .stdin(Stdio::null())
             .output()
@@ -46,6 +59,7 @@ impl Cluster {
         let cluster = Self {
             nodes,
             primaries,
+            named_by_tls,
             away: Mutex::default(),
         };
         cluster.wait_until_ok();
@@ -74,6 +88,22 @@ impl Cluster {
             .map(|seed| self.nodes[*seed].address().to_string())
             .collect();
         format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// The URL that names all nodes by their TLS ports.
+    #[cfg(feature = "tls")]
+    pub fn tls_url(&self) -> String {
+        let nodes = self
+            .nodes
+            .iter()
+            .map(|node| format!("127.0.0.1:{}", tls_port(node)));
+        format!("rediss+cluster://{}", nodes.collect::<Vec<_>>().join(","))
+    }
+
+    /// The same as [`url`](Self::url) with a user and password.
+    pub fn url_as(&self, user: &str, password: &str) -> String {
+        let login = format!("://{user}:{password}@");
+        self.url().replacen("://", &login, 1)
     }
 
     /// All nodes: first those that were primaries at the start.
@@ -223,9 +253,13 @@ impl Move<'_> {
     /// Moves one key, if it is there.
     pub fn key(&self, key: &str) {
         let Cluster { nodes, .. } = self.cluster;
-        let port = nodes[self.to].address().port();
+        let port = if self.cluster.named_by_tls {
+            tls_port(&nodes[self.to])
+        } else {
+            nodes[self.to].address().port().to_string()
+        };
         let answer: String = nodes[self.from]
-            .words(&["MIGRATE", "127.0.0.1", &port.to_string(), key, "0", "5000"])
+            .words(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"])
             .expect("the key moves");
         assert!(["OK", "NOKEY"].contains(&answer.as_str()), "{answer}");
     }
@@ -260,11 +294,20 @@ fn node(options: &[&str]) -> Server {
     // By default the port of the bus is ten thousand above, where another server may be.
     let bus = server::free_port().to_string();
     let mut all = vec!["--cluster-enabled", "yes", "--cluster-port", &bus];
+    let tls = server::free_port().to_string();
+    if options.contains(&"--tls-cert-file") {
+        all.extend(["--tls-port", &tls]);
+    }
     if !options.contains(&"--cluster-node-timeout") {
         all.extend(["--cluster-node-timeout", NODE_TIMEOUT]);
     }
     all.extend(options);
     Server::with(&all)
+}
+
+fn tls_port(node: &Server) -> String {
+    let (_, port): (String, String) = node.ask("CONFIG GET tls-port");
+    port
 }
 
 fn id(node: &Server) -> String {

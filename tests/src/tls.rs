@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
 use crate::scratch::Scratch;
 use crate::server::{self, Server};
@@ -36,32 +36,41 @@ impl Authority {
 
     /// A server with a certificate for `name`, and the URL of its TLS port.
     pub fn server(&self, name: &str) -> (Server, String) {
+        let port = server::free_port().to_string();
+        let options = self.options(name);
+        let mut all = vec!["--tls-port", &port];
+        all.extend(options.iter().map(String::as_str));
+        (Server::with(&all), format!("rediss://127.0.0.1:{port}/"))
+    }
+
+    /// The options of a server with a certificate for `name`, but for its TLS port.
+    pub fn options(&self, name: &str) -> Vec<String> {
         let key = KeyPair::generate().expect("random numbers");
-        let certificate = CertificateParams::new(vec![name.to_owned()])
-            .and_then(|params| params.signed_by(&key, &self.issuer))
-            .expect("a signature");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        // Not the authority's: nodes of a cluster would take the certificate for one that signed itself.
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a signature");
         let write = |file: String, pem: &str| {
             let path = self.scratch.path().join(file);
             fs::write(&path, pem).expect("a file in our directory");
             path.display().to_string()
         };
-        let authority = write("ca.pem".to_owned(), &self.pem);
-        let certificate = write(format!("{name}.pem"), &certificate.pem());
-        let key = write(format!("{name}.key"), &key.serialize_pem());
-        let port = server::free_port().to_string();
-        let server = Server::with(&[
-            "--tls-port",
-            &port,
-            "--tls-cert-file",
-            &certificate,
-            "--tls-key-file",
-            &key,
-            "--tls-ca-cert-file",
-            &authority,
-            "--tls-auth-clients",
-            "no",
-        ]);
-        (server, format!("rediss://127.0.0.1:{port}/"))
+        let options = [
+            (
+                "--tls-cert-file",
+                write(format!("{name}.pem"), &certificate.pem()),
+            ),
+            (
+                "--tls-key-file",
+                write(format!("{name}.key"), &key.serialize_pem()),
+            ),
+            ("--tls-ca-cert-file", write("ca.pem".to_owned(), &self.pem)),
+            ("--tls-auth-clients", "no".to_owned()),
+        ];
+        let words = options
+            .into_iter()
+            .flat_map(|(option, value)| [option.to_owned(), value]);
+        words.collect()
     }
 }
 

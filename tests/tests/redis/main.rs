@@ -12,6 +12,7 @@ mod after_shutdown;
 mod blocked_log;
 mod checkers;
 mod cluster;
+mod cluster_connecting;
 mod cluster_moves;
 mod cluster_outages;
 mod connecting;

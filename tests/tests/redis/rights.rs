@@ -21,7 +21,7 @@ fn documented() -> &'static str {
 }
 
 /// What the README says that a user needs.
-fn least() -> String {
+pub(crate) fn least() -> String {
     let rights = documented()
         .split(' ')
         .filter(|word| word.starts_with(['~', '&', '+']));

@@ -353,7 +353,8 @@ const LONGEST: usize = 400;
 
 /// The rights that a client needs: a server does not always say which one is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
-                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix)";
+                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix, and \
+                      +cluster|slots +cluster|info +asking on the nodes of a cluster)";
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,11 @@ use crate::store::redis::together::{Boxed, all};
 /// So many names are tried at most to find one for each node: enough to hit upon a node with one slot.
 const MOST_NAMES: usize = 500_000;
 
+/// What is said of a node that was named by a port without TLS, and what to do then.
+const PLAIN: &str = "answers without TLS";
+const PLAIN_ADVICE: &str =
+    " (the nodes of a cluster name their TLS ports where they have `tls-cluster yes`)";
+
 impl Cluster {
     /// Checks each node on a lock that it keeps.
     pub(super) async fn check_nodes(&self, claim: Claim<'_>) -> Result<(), Fault> {
@@ -31,7 +36,7 @@ impl Cluster {
                     match node {
                         Some(node) => {
                             let checked = node.check_server(own).await;
-                            checked.map_err(|fault| (node, fault))
+                            checked.map_err(|fault| (node, fault.advised(PLAIN, PLAIN_ADVICE)))
                         }
                         None => Ok(()),
                     }

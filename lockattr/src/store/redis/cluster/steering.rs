@@ -97,24 +97,28 @@ impl<'a> Steering<'a> {
 
     /// The node for the slot where none is known: at the start, or with a hole in the map.
     async fn first(&mut self, deadline: &mut Deadline<'_>) -> Result<Arc<Redis>, Fault> {
+        let silent = StoreError::refused("no node of the cluster has answered in time");
+        let mut why = Fault::last(silent);
         loop {
             let looked = self.look(deadline.left(), deadline).await;
             if let Some(node) = self.nodes.of_slot(self.slot) {
                 return Ok(node);
             }
-            let fault = match &looked {
-                Some(Err(fault)) => fault.clone(),
-                Some(Ok(())) => Fault::unreachable(StoreError::refused(format!(
-                    "no node of the cluster keeps hash slot {}: `redis-cli --cluster check` tells more",
-                    self.slot
-                ))),
-                None => Fault::last(StoreError::refused(
-                    "no node of the cluster has answered in time",
-                )),
-            };
-            let nobody_answers = matches!(looked, Some(Err(_)));
-            if nobody_answers || deadline.has_passed() {
-                return Err(fault);
+            match looked {
+                // Nobody answers.
+                Some(Err(fault)) => return Err(fault),
+                Some(Ok(())) => {
+                    why = Fault::last(StoreError::refused(format!(
+                        "no node of the cluster is known to keep hash slot {}: look whether `CLUSTER SLOTS` \
+                         names one, and by an address (`cluster-announce-ip`, \
+                         `cluster-preferred-endpoint-type`)",
+                        self.slot
+                    )));
+                }
+                None => {}
+            }
+            if deadline.has_passed() {
+                return Err(why);
             }
             self.sleep(deadline).await;
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::{Cluster, ClusterConfig};
+use super::{AddressMap, Cluster, ClusterConfig};
 use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::conformance;
@@ -79,7 +79,21 @@ impl OwnCluster {
         cluster
     }
 
+    /// What `redis-cli` says to a command on one node.
+    fn ask(&self, node: usize, command: &str) -> String {
+        let asked = Command::new("redis-cli")
+            .args(["-p", &self.ports[node].to_string()])
+            .args(command.split(' '))
+            .output();
+        let output = asked.expect("redis-cli is in the PATH");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
     fn store(&self, background: &Background) -> Cluster {
+        self.store_behind(background, None)
+    }
+
+    fn store_behind(&self, background: &Background, addresses: Option<AddressMap>) -> Cluster {
         let url = format!("redis://127.0.0.1:{}/", self.ports[0]);
         let seed = target(&url, None).expect("a URL");
         let node = RedisConfig {
@@ -93,7 +107,7 @@ impl OwnCluster {
         let config = ClusterConfig {
             seeds: vec![seed],
             node,
-            addresses: None,
+            addresses,
         };
         Cluster::new(config, background)
     }
@@ -132,4 +146,39 @@ async fn a_cluster_that_is_gone_is_an_outage() {
     let store = cluster.store(&background);
     drop(cluster);
     conformance::outage(&store).await;
+}
+
+#[tokio::test]
+async fn nodes_whose_announced_addresses_cannot_be_reached_are_mapped() {
+    let background = Background::start().expect("a thread");
+    let cluster = OwnCluster::start().await;
+    let announced = ["1", "2", "3"];
+    for (node, port) in announced.iter().enumerate() {
+        cluster.ask(node, &format!("config set cluster-announce-port {port}"));
+    }
+    let are_known = async {
+        let knows = |node| {
+            let slots = cluster.ask(node, "cluster slots");
+            let ports = slots.lines().filter(|line| announced.contains(line));
+            ports.count() == 3
+        };
+        while !(0..3).all(knows) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let are_known = timeout(Duration::from_secs(20), are_known).await;
+    are_known.expect("the nodes hear of each other's ports");
+    let ports = cluster.ports.clone();
+    let mapped: AddressMap = Arc::new(move |host, port| {
+        let known = usize::from(port)
+            .checked_sub(1)
+            .and_then(|node| ports.get(node));
+        (host.to_owned(), known.copied().unwrap_or(port))
+    });
+    let store = cluster.store_behind(&background, Some(mapped));
+    for _ in 0..5 {
+        conformance::grants(&store).await;
+        conformance::wakeups(&store).await;
+    }
+    conformance::outage(&cluster.store(&background)).await;
 }
