@@ -135,7 +135,8 @@ impl Client {
 
     /// A request for several keys at once: all or none of them, in one step, so that no order of
     /// keys can end in a deadlock. Keys that are equal are taken once. At most 1,000 are given: the
-    /// server answers nobody else during that step.
+    /// server answers nobody else during that step. On a Redis Cluster it is
+    /// [one step for each hash slot](Self::connect).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {

@@ -147,6 +147,10 @@ impl Redis {
         }
     }
 
+    fn is_asking(&self) -> bool {
+        self.connections.is_asking()
+    }
+
     /// The same node of a cluster, whose wait queues are left alone.
     fn without_queues(&self) -> Self {
         Self {

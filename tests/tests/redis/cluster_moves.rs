@@ -194,6 +194,33 @@ async fn waiters_are_served_whatever_has_moved_when_the_lock_is_given_back() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_listen_on_the_former_node_are_told_at_once() {
+    let cluster = Cluster::start(3, 0);
+    let holder = client(&cluster).await;
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        clients.push(client(&cluster).await);
+    }
+    let key = cluster.key_at(0, 0);
+    let lock = format!("lock:{key}");
+    let lease = holder.lock(&key).acquire().await.unwrap();
+    let section = Arc::default();
+    let calls = waiting(&clients, &key, &section, 10);
+    wait::until("all are queued", || cluster.primary(0).waiters(&lock) == 10).await;
+    wait::until("all listen", || cluster.primary(0).subscribers() >= 10).await;
+    cluster.begin_to_move(&lock, 1).end();
+    lease.release().await.unwrap();
+    // Those far back would look by themselves after two seconds or three.
+    let limit = Duration::from_millis(1_200);
+    wait::within("all were inside", limit, || section.runs() == 10).await;
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(section.most(), 1);
+    wait::until("nothing is left", || cluster.left().is_empty()).await;
+}
+
 #[tokio::test]
 async fn waiters_that_give_up_leave_no_place_behind_while_their_slot_moves() {
     let cluster = Cluster::start(3, 0);

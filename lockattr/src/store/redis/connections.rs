@@ -91,6 +91,10 @@ impl Connections {
         &self.inner.server
     }
 
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking
+    }
+
     /// Whether both are those to the same server.
     pub(super) fn are(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)

@@ -57,15 +57,16 @@ impl Cluster {
             Box::pin(async move {
                 match shortened {
                     Some(owner) => self.shorten_in_slot(slot, owner, &keys).await,
-                    None => self.renew_in_slot(slot, &keys, patience).await,
+                    // A connection that is silent for so long is given up before the time is over, so
+                    // that the next try makes another one.
+                    None => self.renew_in_slot(slot, &keys, patience * 3 / 4).await,
                 }
             }) as Boxed<'_, Vec<RenewedOnce>>
         });
         let bound = match shortened {
             // What becomes of it is to be known, also where it is carried out late.
             Some(_) => self.nodes.request_timeout() * 2,
-            // The connection to a node that is silent for all the patience is replaced by then.
-            None => patience * 3 / 2,
+            None => patience,
         };
         let over = self.nodes.background.sleep_until(Instant::now() + bound);
         let done = all_until(renewing.collect(), over).await;

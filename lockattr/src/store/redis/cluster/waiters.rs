@@ -1,9 +1,9 @@
 //! The wake-ups of claims that wait, on whichever nodes they are heard.
 //!
 //! A release grants the lock to a waiter whose client is subscribed on the node that keeps the lock. So a
-//! claim listens on the node of its lock, and on one more as soon as it is asked for there, because the hash
-//! slot has moved. What an earlier node says of it is heard all the same: each node has a channel of its
-//! own, so that no message is taken for one of another node, which has another clock.
+//! claim listens on the node of its lock, and on another one as soon as it is asked for there, because the
+//! hash slot has moved. Each node has a channel of its own, so that no message is taken for one of another
+//! node, which has another clock.
 
 use std::collections::HashMap;
 use std::mem;
@@ -34,6 +34,8 @@ struct Heard {
     /// The nodes that it listens to, or is about to.
     nodes: Vec<Arc<Redis>>,
     added: Vec<WakeUpStream>,
+    /// Whether those that it had before are of no use any more.
+    replaced: bool,
     /// Whether it has to look, since a lock is on a node that it does not listen to.
     looks: bool,
     waker: Option<Waker>,
@@ -123,11 +125,24 @@ impl Waiter {
             return Vec::new();
         }
         let before = heard.nodes.clone();
+        // A node to which keys are moving has only a part of them, and several locks are on several nodes.
+        if self.slots.len() == 1 && !node.is_asking() {
+            heard.nodes.clear();
+            heard.replaced = true;
+        }
         heard.nodes.push(Arc::clone(node));
         drop(heard);
         // Several locks are named one by one, and each is heard of by the claim's owner alone.
         let stream = node.subscriber.wakeups(owner, self.ttl);
-        self.heard().added.push(stream);
+        let mut heard = self.heard();
+        let left = if heard.replaced {
+            mem::take(&mut heard.added)
+        } else {
+            Vec::new()
+        };
+        heard.added.push(stream);
+        drop(heard);
+        drop(left);
         before
     }
 
@@ -148,11 +163,16 @@ pub(super) struct ClusterWakeUps {
 impl WakeUps for ClusterWakeUps {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
         let mut heard = self.waiter.heard();
+        let left = if mem::take(&mut heard.replaced) {
+            mem::take(&mut self.streams)
+        } else {
+            Vec::new()
+        };
         self.streams.append(&mut heard.added);
         let looks = mem::take(&mut heard.looks);
         let before = waker::replace(&mut heard.waker, cx.waker());
         drop(heard);
-        drop(before);
+        drop((left, before));
         for stream in &mut self.streams {
             match stream.poll_next(cx) {
                 // One of several locks, which is not the grant of the claim.
@@ -172,7 +192,14 @@ impl WakeUps for ClusterWakeUps {
 
 impl Drop for ClusterWakeUps {
     fn drop(&mut self) {
-        let left = self.waiters.waiters().remove(&self.owner);
+        let mut waiters = self.waiters.waiters();
+        let is_own = |known: &Arc<Waiter>| Arc::ptr_eq(known, &self.waiter);
+        let left = if waiters.get(&self.owner).is_some_and(is_own) {
+            waiters.remove(&self.owner)
+        } else {
+            None
+        };
+        drop(waiters);
         drop(left);
     }
 }
