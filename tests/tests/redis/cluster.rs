@@ -147,6 +147,28 @@ async fn permits_and_lists_are_taken_on_any_node() {
     assert_eq!(cluster.left(), [""; 0]);
 }
 
+/// The clocks of two nodes differ, and so do the counters of their tokens.
+#[tokio::test]
+async fn tokens_of_a_list_are_larger_than_those_of_all_its_keys_and_later_ones_larger_still() {
+    let cluster = Cluster::start(3, 0);
+    let locks = client(&cluster).await;
+    let keys: Vec<_> = (0..3).map(|primary| cluster.key_at(primary, 0)).collect();
+    let ahead: u64 = 9_000_000_000_000_000;
+    let counter = format!("lock:token:{{lock:{}}}", keys[1]);
+    let _: () = cluster
+        .primary(1)
+        .ask(&format!("SET {counter} {ahead} PX 60000"));
+    let list = locks.lock_all(&keys).acquire().await.unwrap();
+    let token = list.token().await.unwrap();
+    assert!(token > ahead);
+    list.release().await.unwrap();
+    for key in &keys {
+        let lease = locks.lock(key).acquire().await.unwrap();
+        assert!(lease.token().await.unwrap() > token, "{key}");
+        lease.release().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overlapping_lists_are_all_served() {
     let cluster = Cluster::start(3, 0);

@@ -222,6 +222,49 @@ async fn waiters_that_listen_on_the_former_node_are_told_at_once() {
 }
 
 #[tokio::test]
+async fn waiters_look_as_soon_as_their_client_learns_that_slots_have_moved() {
+    let cluster = Cluster::start(3, 0);
+    let (holder, locks) = (client(&cluster).await, client(&cluster).await);
+    let (key, other) = (cluster.key_at(0, 0), cluster.key_at(0, 1));
+    let lock = format!("lock:{key}");
+    let lease = holder.lock(&key).acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.lock(&key).wait(Duration::from_secs(30)).acquire());
+    let channel_at = |primary: usize| {
+        let range = format!("ZRANGE lock:wait:{{{lock}}} -1 -1");
+        let last: Vec<String> = cluster.primary(primary).ask(&range);
+        last.last()?.rsplit(' ').next().map(str::to_owned)
+    };
+    let is_heard_at = |primary: usize| {
+        channel_at(primary).is_some_and(|channel| {
+            let words = ["PUBSUB", "NUMSUB", &channel];
+            let count: (String, u64) = cluster.primary(primary).words(&words).unwrap();
+            count.1 == 1
+        })
+    };
+    wait::until("it waits", || is_heard_at(0)).await;
+    for lock in [&lock, &format!("lock:{other}")] {
+        cluster.begin_to_move(lock, 1).end();
+    }
+    // The look that it takes by itself in between is over, and the next one far away.
+    nap(100).await;
+    locks
+        .lock(&other)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    wait::within("it waits there", Duration::from_millis(500), || {
+        is_heard_at(1)
+    })
+    .await;
+    lease.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    wait::until("nothing is left", || cluster.left().is_empty()).await;
+}
+
+#[tokio::test]
 async fn waiters_that_give_up_leave_no_place_behind_while_their_slot_moves() {
     let cluster = Cluster::start(3, 0);
     let holder = client(&cluster).await;

@@ -113,6 +113,32 @@ async fn field_04_a_silent_primary_slows_nobody_elsewhere() {
         .unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn field_04_leases_elsewhere_live_while_a_silent_primary_is_connected_to() {
+    let cluster = patient();
+    let locks = client(&cluster).await;
+    let mut leases = Vec::new();
+    // Taken together, so that they are due together.
+    for number in 0..10 {
+        for primary in 0..3 {
+            let request = locks.lock(cluster.key_at(primary, number));
+            leases.push((primary, request.ttl(Duration::from_millis(900))));
+        }
+    }
+    let mut held = Vec::new();
+    for (primary, request) in leases {
+        held.push((primary, request.acquire().await.unwrap()));
+    }
+    cluster.primary(0).drop_clients();
+    cluster.freeze(0);
+    nap(2_000).await;
+    assert_eq!(locks.stats().lost, 10);
+    for (_, lease) in held.into_iter().filter(|(primary, _)| *primary != 0) {
+        assert!(lease.remaining() > Duration::ZERO);
+        lease.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn field_04_a_silent_replica_is_nothing() {
     let cluster = Cluster::start(3, 1);
