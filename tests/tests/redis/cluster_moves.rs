@@ -1,10 +1,12 @@
 //! A hash slot that moves to another node under the locks that are in it, stopped at every stage.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lockattr::{Client, Error, Lease};
 use tests::cluster::{Cluster, Move};
+use tests::seed::Random;
 use tests::wait;
 use tokio::task::JoinHandle;
 
@@ -349,4 +351,84 @@ async fn a_move_that_does_not_end_is_told_as_what_it_is() {
     moving.end();
     lease.release().await.unwrap();
     wait::within("nothing is left", SLACK, || cluster.left().is_empty()).await;
+}
+
+/// Of calls of every kind, while their slots move to and fro, key by key and with pauses in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_beside_another_while_slots_move_to_and_fro() {
+    let cluster = Cluster::start(3, 0);
+    let clients = [
+        client(&cluster).await,
+        client(&cluster).await,
+        client(&cluster).await,
+    ];
+    let keys: Vec<_> = (0..3).map(|primary| cluster.key_at(primary, 0)).collect();
+    let sections: Vec<Arc<Section>> = keys.iter().map(|_| Arc::default()).collect();
+    let over = Arc::new(AtomicBool::new(false));
+    let calls: Vec<_> = (0..12)
+        .map(|number| {
+            let (locks, over) = (clients[number % 3].clone(), Arc::clone(&over));
+            let (keys, sections) = (keys.clone(), sections.clone());
+            tokio::spawn(async move {
+                let (mut served, mut turn) = (0, number);
+                while !over.load(Ordering::SeqCst) {
+                    turn += 1;
+                    let at = turn % 3;
+                    let (request, ats) = if turn % 7 == 0 {
+                        let pair = [at, (at + 1) % 3];
+                        (locks.lock_all(pair.map(|at| &keys[at])), pair.to_vec())
+                    } else {
+                        (locks.lock(&keys[at]), vec![at])
+                    };
+                    match request
+                        .ttl(TTL)
+                        .wait(Duration::from_secs(5))
+                        .acquire()
+                        .await
+                    {
+                        Ok(lease) => {
+                            served += 1;
+                            let second = ats.get(1).map(|at| sections[*at].run(3));
+                            let second = async {
+                                if let Some(second) = second {
+                                    second.await;
+                                }
+                            };
+                            tokio::join!(sections[ats[0]].run(3), second);
+                            lease.release().await.unwrap();
+                        }
+                        Err(Error::Busy { .. } | Error::Unavailable { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                served
+            })
+        })
+        .collect();
+    let mut random = Random::announced("slots that move to and fro");
+    for _ in 0..25 {
+        let lock = format!("lock:{}", keys[usize::from(random.below(3) == 1)]);
+        let further = if random.below(2) == 0 { 1 } else { 2 };
+        let to = (cluster.keeper(&lock).0 + further) % 3;
+        let moving = cluster.begin_to_move(&lock, to);
+        nap(random.below(60)).await;
+        moving.key(&lock);
+        nap(random.below(60)).await;
+        moving.key(&format!("lock:wait:{{{lock}}}"));
+        nap(random.below(60)).await;
+        moving.end();
+        nap(random.below(100)).await;
+    }
+    over.store(true, Ordering::SeqCst);
+    let mut served = 0;
+    for call in calls {
+        served += call.await.unwrap();
+    }
+    assert!(served > 300, "{served}");
+    for section in &sections {
+        assert_eq!(section.most(), 1);
+    }
+    let lost: u64 = clients.iter().map(|locks| locks.stats().lost).sum();
+    assert_eq!(lost, 0);
+    wait::until("nothing is left", || cluster.left().is_empty()).await;
 }
