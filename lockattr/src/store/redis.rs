@@ -12,6 +12,9 @@
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
+//!
+//! `cluster` is made of several of these stores, one for each node. So each step comes in two forms: one
+//! that repeats itself on the same server, and one (`…_once`) whose fault says where else to ask.
 
 use std::fmt;
 use std::pin::Pin;
