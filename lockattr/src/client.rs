@@ -52,12 +52,13 @@ impl Client {
     /// | `rediss+sentinel://…` | the same over TLS, to the sentinels as well |
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | the same over a Unix socket |
     /// | `redis+quorum://…@host1[:port],host2,host3…`, `rediss+quorum://…` | a majority of several independent servers; see [`ClientBuilder::quorum`] |
+    /// | `redis+cluster://[[user]:password@]host[:port],host[:port]…` | a Redis Cluster, of which these nodes are asked first; `rediss+cluster://…` over TLS |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
     ///
     /// It takes, renews and gives back a throw-away key, so that a missing right, a wrong password,
-    /// a replica, a node of a Redis Cluster (which is not supported) or a proxy that does not know a
+    /// a replica, a node of a cluster behind a URL that is not a cluster's, or a proxy that does not know a
     /// command is found here and not in a job. All of that is sent together: it takes about three
     /// round trips, those of the connections included.
     ///
@@ -93,6 +94,23 @@ impl Client {
     /// | `+client\|setname` | the [name](ClientBuilder::name) is not shown, and failovers are noticed by asking |
     ///
     /// At the Redis servers, `+role` is needed beside the rights of a single server.
+    /// # Redis Cluster
+    /// Each lock is on the node of its hash slot, with the helper keys that belong to it, and costs what it
+    /// costs on a single server. Redirections, slots that move and replicas that take the place of their
+    /// primaries are followed within the bound of a call; [`Client::connect`] checks every node that keeps
+    /// slots, and an error names the node. A user needs `+cluster|slots +cluster|info +asking` on each node
+    /// beside the rights on a single server, and a cluster has database 0 alone.
+    ///
+    /// - Keys of [`lock_all`](Self::lock_all) that are in different hash slots are taken one after the
+    ///   other, in the order of their keys, and given back where one is missing: not in one step, so that
+    ///   others may find a key held of which nothing comes.
+    /// - While a hash slot moves, a single key is taken, refused, renewed and given back; whoever waits for
+    ///   it looks again every now and then. What needs several keys of the slot (`permits`, lists, tokens)
+    ///   waits for the end of the move, and is unavailable where that takes longer than a call.
+    /// - A primary answers for a lock before its replicas have it. A replica that is promoted in that moment
+    ///   does not know the lock, and a primary that is cut off goes on granting until it has noticed
+    ///   (`cluster-node-timeout`): within that window a lock may be lost or held twice, which
+    ///   [`Lease::token`](crate::Lease::token) lets a resource refuse.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server
@@ -155,7 +173,8 @@ impl Client {
 
     /// A request for several keys at once: all or none of them, in one step, so that no order of
     /// keys can end in a deadlock. Keys that are equal are taken once. At most 1,000 are given: the
-    /// server answers nobody else during that step.
+    /// server answers nobody else during that step. On a Redis Cluster it is
+    /// [one step for each hash slot](Self::connect).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {

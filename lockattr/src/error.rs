@@ -189,6 +189,11 @@ impl StoreError {
         self.0.kind == StoreErrorKind::Unacknowledged
     }
 
+    /// The same in other words.
+    pub(crate) fn saying(&self, message: String) -> Self {
+        Self::new(message.into(), self.0.kind)
+    }
+
     /// The error below this one, for [`std::error::Error::source`].
     #[must_use]
     pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {

@@ -127,8 +127,11 @@ pub trait Store: Debug + Send + Sync + 'static {
 pub struct Limits {
     /// The shortest ttl that it keeps.
     pub shortest_ttl: Duration,
-    /// Whether it grants several locks in one step, all or none.
+    /// Whether it grants several locks, all or none.
     pub several_locks: bool,
+    /// Whether it does so in one step. If not, it takes one after the other and gives all back where one is
+    /// missing: meanwhile others find locks held of which nothing comes.
+    pub several_in_one_step: bool,
     /// Whether a lock may have several holders at a time.
     pub permits: bool,
     /// The longest that an answer to an [`acquire`](Store::acquire) takes.
@@ -136,11 +139,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A ttl of 10 ms, several locks and permits, and answers within four seconds.
+    /// A ttl of 10 ms, several locks in one step, permits, and answers within four seconds.
     fn default() -> Self {
         Self {
             shortest_ttl: crate::limits::MIN_TTL,
             several_locks: true,
+            several_in_one_step: true,
             permits: true,
             longest_answer: Duration::from_secs(4),
         }
@@ -155,10 +159,17 @@ impl Limits {
         self
     }
 
-    /// With or without several locks in one step.
+    /// With or without several locks.
     #[must_use]
     pub fn several_locks(mut self, several: bool) -> Self {
         self.several_locks = several;
+        self
+    }
+
+    /// With several locks in one step, or one after the other.
+    #[must_use]
+    pub fn several_in_one_step(mut self, at_once: bool) -> Self {
+        self.several_in_one_step = at_once;
         self
     }
 

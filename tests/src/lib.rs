@@ -15,6 +15,7 @@
 
 pub mod chaos;
 pub mod checker;
+pub mod cluster;
 pub mod fake;
 pub mod fallback;
 pub mod forger;

@@ -1,6 +1,7 @@
 //! A certificate authority of our own, and servers that it vouches for.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
@@ -13,6 +14,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
     scratch: Scratch,
+    /// How many certificates were written down, each in files of its own.
+    written: AtomicUsize,
 }
 
 impl Authority {
@@ -26,6 +29,7 @@ impl Authority {
             pem: certificate.pem(),
             issuer: Issuer::new(params, key),
             scratch: Scratch::new(),
+            written: AtomicUsize::new(0),
         }
     }
 
@@ -58,26 +62,32 @@ impl Authority {
 
     /// The options by which a server, or a sentinel, has a certificate for `name`, and its TLS port.
     pub fn options(&self, name: &str) -> (Vec<String>, u16) {
-        let (certificate, key) = self.certificate(name);
         let port = server::free_port();
+        let mut options = self.certificate_options(name);
+        options.extend(["--tls-port".to_owned(), port.to_string()]);
+        (options, port)
+    }
+
+    /// The same without the port.
+    pub fn certificate_options(&self, name: &str) -> Vec<String> {
+        let (certificate, key) = self.certificate(name);
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
         let write = |file: String, pem: &str| {
             let path = self.scratch.path().join(file);
             fs::write(&path, pem).expect("a file in our directory");
             path.display().to_string()
         };
         let options = [
-            "--tls-port",
-            &port.to_string(),
             "--tls-cert-file",
-            &write(format!("{port}.pem"), &certificate),
+            &write(format!("{number}.pem"), &certificate),
             "--tls-key-file",
-            &write(format!("{port}.key"), &key),
+            &write(format!("{number}.key"), &key),
             "--tls-ca-cert-file",
             &write("ca.pem".to_owned(), &self.pem),
             "--tls-auth-clients",
             "no",
         ];
-        (options.map(str::to_owned).to_vec(), port)
+        options.map(str::to_owned).to_vec()
     }
 }
 

@@ -347,16 +347,28 @@ impl ClientBuilder {
         origin: &Origin,
         background: &Background,
     ) -> Result<Arc<dyn Store>, Error> {
+        let seeds = redis::seeds(url, &self.access).transpose()?;
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
             id: origin.new_id().to_string(),
-            location: redis::location(url, &self.access)?,
+            location: match seeds.as_ref().and_then(|seeds| seeds.first()) {
+                Some(seed) => redis::Location::At(seed.clone()),
+                None => redis::location(url, &self.access)?,
+            },
             name: self.name.clone(),
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
             replicas: self.replicas,
         };
-        Ok(Arc::new(Redis::new(&settings, background)))
+        let Some(seeds) = seeds else {
+            return Ok(Arc::new(Redis::new(&settings, background)));
+        };
+        let cluster = redis::ClusterConfig {
+            seeds,
+            node: settings,
+            addresses: self.access.addresses.clone(),
+        };
+        Ok(Arc::new(redis::Cluster::new(cluster, background)))
     }
 
     /// A client of a store of one's own, or of a [`Memory`] that a test keeps a

@@ -14,6 +14,9 @@
 //! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
+//!
+//! `cluster` is made of several of these stores, one for each node. So each step comes in two forms: one
+//! that repeats itself on the same server, and one (`…_once`) whose fault says where else to ask.
 
 use std::fmt;
 use std::pin::Pin;
@@ -33,6 +36,7 @@ mod addresses;
 mod batcher;
 mod check;
 mod clock_anchor;
+mod cluster;
 #[cfg(all(test, feature = "conformance"))]
 mod conformance;
 mod connection;
@@ -66,6 +70,7 @@ mod watchdog;
 
 pub(crate) use access::Access;
 pub(crate) use addresses::AddressMap;
+pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
 use connections::Connections;
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsProvider;
@@ -78,12 +83,13 @@ use script::Scripts;
 use server::Server;
 pub(crate) use server::{Location, location};
 use subscriber::Subscriber;
-use timeouts::Deadline;
+use timeouts::{Deadline, Timeouts};
 use watchdog::Watchdog;
 
 /// Locks on a single server.
+#[derive(Clone)]
 pub(crate) struct Redis {
-    names: Names,
+    names: Arc<Names>,
     /// For acquire, release and token. One connection carries all of a caller's, so that a release does
     /// not overtake the acquire.
     connections: Connections,
@@ -93,14 +99,20 @@ pub(crate) struct Redis {
     /// How long one request may take: for connecting and for the answer.
     request_timeout: Duration,
     subscriber: Subscriber,
-    scripts: Scripts,
+    scripts: Arc<Scripts>,
     /// Where the server may move.
     recent_releases: Option<Arc<RecentReleases>>,
     /// Where grants count once replicas have them.
-    acknowledgements: Option<Acknowledgements>,
+    acknowledgements: Option<Arc<Acknowledgements>>,
+    /// Whether it is a node of a cluster, which has some of the locks.
+    in_cluster: bool,
+    /// Whether wait queues are left alone: they may be on another node than their locks, while a hash slot
+    /// of a cluster moves.
+    without_queues: bool,
 }
 
 /// What a client needs to reach a server.
+#[derive(Clone)]
 pub(crate) struct RedisConfig {
     /// What every lock key and helper key starts with.
     pub(crate) prefix: String,
@@ -117,9 +129,19 @@ pub(crate) struct RedisConfig {
 
 impl Redis {
     pub(crate) fn new(config: &RedisConfig, background: &Background) -> Self {
+        let timeouts = Timeouts::start(background, config.reply_timeout);
+        Self::with(config, background, &timeouts, false)
+    }
+
+    fn with(
+        config: &RedisConfig,
+        background: &Background,
+        timeouts: &Arc<Timeouts>,
+        in_cluster: bool,
+    ) -> Self {
         let server = Server::new(config, background);
         let names = Names::new(&config.prefix, &config.id);
-        let connections = Connections::new(&server, config.reply_timeout);
+        let connections = Connections::new(&server, timeouts, config.reply_timeout);
         let request_timeout = config.connect_timeout + config.reply_timeout;
         let scripts = Scripts::new();
         let subscriber = Subscriber::new(
@@ -145,15 +167,53 @@ impl Redis {
             Acknowledgements::new(replicas, &server, &scripts.renew, config.reply_timeout)
         });
         Self {
-            names,
+            names: Arc::new(names),
             recent_releases,
             connections,
             watchdog: Watchdog::new(&server),
             reply_timeout: config.reply_timeout,
             request_timeout,
             subscriber,
-            scripts,
-            acknowledgements,
+            scripts: Arc::new(scripts),
+            acknowledgements: acknowledgements.map(Arc::new),
+            in_cluster,
+            without_queues: false,
+        }
+    }
+
+    fn is_asking(&self) -> bool {
+        self.connections.is_asking()
+    }
+
+    /// The same node of a cluster, whose wait queues are left alone.
+    fn without_queues(&self) -> Self {
+        Self {
+            without_queues: true,
+            ..self.clone()
+        }
+    }
+
+    /// Whether both are the same node.
+    fn is(&self, other: &Self) -> bool {
+        self.connections.are(&other.connections)
+    }
+
+    /// Host and port, as errors name the server.
+    fn address(&self) -> String {
+        self.connections.server().address()
+    }
+
+    /// Whether nothing is on its way there that somebody may ask about.
+    fn is_idle(&self) -> bool {
+        self.connections.is_idle()
+    }
+
+    /// The same node of a cluster, for keys of a hash slot that is moving there.
+    fn asking(&self) -> Self {
+        Self {
+            connections: self.connections.asking(),
+            watchdog: self.watchdog.asking(),
+            ..self.clone()
         }
     }
 
@@ -176,17 +236,21 @@ impl Redis {
 
 impl Store for Redis {
     fn limits(&self) -> Limits {
-        let acknowledgements = self.acknowledgements.as_ref();
+        let acknowledgements = self.acknowledgements.as_deref();
         let longest = acknowledgements.map_or(Duration::ZERO, Acknowledgements::longest);
         Limits::default().longest_answer(2 * self.request_timeout + longest)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
-        Box::pin(self.check_server(claim))
+        Box::pin(async move { self.check_server(claim).await.map_err(Fault::told) })
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
-        Box::pin(self.acquire_locks(claim, attempt))
+        Box::pin(async move {
+            self.acquire_locks(claim, attempt)
+                .await
+                .map_err(Fault::told)
+        })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -194,15 +258,19 @@ impl Store for Redis {
     }
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
-        Box::pin(self.release_locks(claim, release))
+        Box::pin(async move {
+            self.release_locks(claim, release)
+                .await
+                .map_err(Fault::told)
+        })
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {
-        Box::pin(self.draw_token(lease))
+        Box::pin(async move { self.draw_token(lease).await.map_err(Fault::told) })
     }
 
     fn wakeups<'a>(&'a self, claim: Claim<'_>) -> Box<dyn WakeUps + 'a> {
-        Box::new(self.subscriber.wakeups(&claim))
+        Box::new(self.subscriber.wakeups(claim.owner, claim.ttl))
     }
 
     fn settled<'a>(

@@ -54,7 +54,7 @@ async fn a_node_of_a_cluster_is_refused_when_connecting() {
     for slots in [&["0 16383"][..], &["0 8000"], &[]] {
         let server = node(slots);
         let text = refused(&server.url()).await;
-        contains_all(&text, &["Redis Cluster", "single server"]);
+        contains_all(&text, &["Redis Cluster", "write redis+cluster://"]);
         if *slots == ["0 16383"] {
             assert_eq!(server.size(), 0, "{:?}", server.keys());
         }

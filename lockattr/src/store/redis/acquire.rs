@@ -6,14 +6,12 @@
 
 use redis::{Cmd, Value};
 
-use super::connections::Answer;
 use super::fault::Fault;
 use super::names::{has_slots, lock};
 use super::reply::{Outcome, outcome};
 use super::script::Form;
 use super::timeouts::Deadline;
 use super::{Redis, millis};
-use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
 impl Redis {
@@ -21,73 +19,78 @@ impl Redis {
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
-    ) -> Result<Acquired, StoreError> {
-        let Some(acknowledgements) = &self.acknowledgements else {
-            return self.ask_for_locks(claim, attempt).await;
-        };
-        acknowledgements.refuse_short(claim.ttl)?;
+    ) -> Result<Acquired, Fault> {
+        self.check_ttl(&claim)?;
         let acquired = self.ask_for_locks(claim, attempt).await?;
-        if let Acquired::Granted { slot, .. } = acquired {
-            let held = claim.held(slot);
-            Box::pin(acknowledgements.acknowledge(&self.names, &held)).await?;
+        self.acknowledged(claim, acquired).await
+    }
+
+    /// Refuses a claim that would have ended before its grant counts.
+    pub(super) fn check_ttl(&self, claim: &Claim<'_>) -> Result<(), Fault> {
+        match &self.acknowledgements {
+            Some(acknowledgements) => acknowledgements
+                .refuse_short(claim.ttl)
+                .map_err(Fault::last),
+            None => Ok(()),
+        }
+    }
+
+    /// Passes an answer on once enough replicas have what it grants.
+    pub(super) async fn acknowledged(
+        &self,
+        claim: Claim<'_>,
+        acquired: Acquired,
+    ) -> Result<Acquired, Fault> {
+        if let (Some(acknowledgements), Acquired::Granted { slot, .. }) =
+            (&self.acknowledgements, &acquired)
+        {
+            let held = claim.held(*slot);
+            let acknowledged = acknowledgements.acknowledge(&self.names, &held);
+            Box::pin(acknowledged).await.map_err(Fault::last)?;
         }
         Ok(acquired)
     }
 
-    async fn ask_for_locks(
+    async fn ask_for_locks(&self, claim: Claim<'_>, attempt: Attempt) -> Result<Acquired, Fault> {
+        let mut deadline = self.deadline_of_two();
+        match self.acquire_once(claim, attempt, &mut deadline).await {
+            Err(fault) if fault.is_transient() => {
+                let in_doubt = fault.error.is_in_doubt();
+                Box::pin(self.contend(claim, attempt, in_doubt, &mut deadline))
+                    .await
+                    .map_err(|fault| fault.after(in_doubt))
+            }
+            answer => answer,
+        }
+    }
+
+    pub(super) async fn acquire_once(
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
-    ) -> Result<Acquired, StoreError> {
-        let mut deadline = self.deadline_of_two();
-        let mut first = None;
+        deadline: &mut Deadline<'_>,
+    ) -> Result<Acquired, Fault> {
         // `SET` takes one key: a lock, or the first of its slots. Several locks need the script.
         if !attempt.again && claim.locks.len() == 1 {
             let command = Self::set_call(&claim);
-            let asked = self
-                .connections
-                .ask_for(claim.owner, command, &mut deadline);
-            match asked.await {
-                Ok((Value::Okay, sent)) => {
+            let asked = self.connections.ask_for(claim.owner, command, deadline);
+            match asked.await? {
+                (Value::Okay, sent) => {
                     return Ok(Acquired::Granted {
                         slot: 0,
                         until: relied_on_until(sent, claim.ttl),
                         in_doubt: false,
                     });
                 }
-                answer => first = Some(answer),
+                (Value::Nil, _) => {}
+                (other, _) => return Err(self.protocol_error(&other)),
             }
         }
-        Box::pin(self.ask_on(claim, attempt, first, &mut deadline)).await
-    }
-
-    /// Goes on where the first command was not granted, or there was none.
-    async fn ask_on(
-        &self,
-        claim: Claim<'_>,
-        attempt: Attempt,
-        first: Option<Answer>,
-        deadline: &mut Deadline<'_>,
-    ) -> Result<Acquired, StoreError> {
-        let first = match first {
-            None | Some(Ok((Value::Nil, _))) => self.contend(claim, attempt, false, deadline).await,
-            Some(Ok((other, _))) => Err(self.protocol_error(&other)),
-            Some(Err(fault)) => Err(fault),
-        };
-        let answer = match first {
-            Err(fault) if fault.is_transient() => {
-                let in_doubt = fault.error.is_in_doubt();
-                self.contend(claim, attempt, in_doubt, deadline)
-                    .await
-                    .map_err(|fault| fault.after(in_doubt))
-            }
-            answer => answer,
-        };
-        answer.map_err(|fault| fault.error)
+        Box::pin(self.contend(claim, attempt, false, deadline)).await
     }
 
     /// Asks by the script, which may put the claim into a queue.
-    async fn contend(
+    pub(super) async fn contend(
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
@@ -95,6 +98,7 @@ impl Redis {
         deadline: &mut Deadline<'_>,
     ) -> Result<Acquired, Fault> {
         let will_be_told = !attempt.wait.is_zero()
+            && !self.without_queues
             && self
                 .subscriber
                 .will_be_told(claim.owner, attempt.wait, &self.connections)
@@ -141,9 +145,17 @@ impl Redis {
     }
 
     pub(super) fn contend_call(&self, form: Form<'_>, claim: &Claim<'_>, attempt: Attempt) -> Cmd {
-        let mut command = form.call(&self.names.wanted(claim), &self.names.queues(claim));
+        let queues = if self.without_queues {
+            Vec::new()
+        } else {
+            self.names.queues(claim)
+        };
+        let mut command = form.call(&self.names.wanted(claim), &queues);
         command.arg(claim.owner).arg(millis(claim.ttl));
         command.arg(if has_slots(claim) { "any" } else { "all" });
+        if self.without_queues {
+            return command;
+        }
         // A claim that has never waited is in no queue.
         if !attempt.wait.is_zero() || attempt.again {
             command.arg(self.names.entry(claim));

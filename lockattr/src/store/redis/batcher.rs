@@ -155,6 +155,27 @@ impl Batcher {
         }
     }
 
+    /// Sends a command for keys that are on their way to this node of a cluster, directly after the word
+    /// that says so.
+    pub(super) fn send_asking(self: Arc<Self>, command: Cmd) -> Sending {
+        let mut pair = Pipeline::with_capacity(2);
+        pair.cmd("ASKING").add_command(command);
+        let mut redis = self.redis.clone();
+        let sending = async move {
+            let replies = redis.send_packed_commands(&pair, 1, 1).await;
+            let reply = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
+            (reply, redis)
+        };
+        self.inner.pending().alone += 1;
+        Sending {
+            batcher: self,
+            route: Route::Alone {
+                reply: ReusableBoxFuture::new(sending),
+                is_sent: false,
+            },
+        }
+    }
+
     /// A command that is sent when it is first polled.
     fn alone(&self, command: Cmd, reusable: Option<Reusable>) -> LoneReply {
         let (before, mut redis) = match reusable {

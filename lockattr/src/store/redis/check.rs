@@ -4,7 +4,6 @@
 //! proxy that lacks commands is found before any job runs. All commands are sent together, in one round
 //! trip beside those that open the connections, and they load the scripts. Nothing is left behind.
 
-use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use super::names::lock;
 use super::probe;
 use super::renew::RenewedKey;
 use super::reply::{found, integer, outcome, refusal, token};
-use super::together;
+use super::together::{Boxed, all};
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
@@ -52,39 +51,37 @@ enum Meaning {
 
 /// Why a check has failed.
 struct FailedCheck {
-    error: StoreError,
+    fault: Fault,
     /// Whether something that speaks Redis's protocol has answered so.
     answered: bool,
-    /// Whether another connection may help at once.
-    transient: bool,
 }
 
 /// Why something is not to be had that a client can do without.
 type Noted = Mutex<Option<StoreError>>;
 
-type Checking<'a> = Pin<Box<dyn Future<Output = Result<(), FailedCheck>> + Send + 'a>>;
+type Checking<'a> = Boxed<'a, Result<(), FailedCheck>>;
 
 impl Redis {
     /// Checks everything that is needed, on the first lock of the claim.
-    pub(super) async fn check_server(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+    pub(super) async fn check_server(&self, claim: Claim<'_>) -> Result<(), Fault> {
         let claim = Claim {
             ttl: TTL,
             permits: 1,
             ..claim
         };
         let checked = match self.check_once(claim).await {
-            Err(failed) if failed.transient => self.check_once(claim).await,
+            Err(failed) if failed.fault.is_transient() => self.check_once(claim).await,
             checked => checked,
         };
         let Err(failed) = checked else {
             return self.check_replicas(claim).await;
         };
         let why = probe::at(self.connections.server(), failed.answered).await;
-        Err(why.map_or(failed.error, StoreError::refused))
+        Err(why.map_or(failed.fault, |why| Fault::last(StoreError::refused(why))))
     }
 
     /// Has a grant acknowledged, as each call has, and gives it back.
-    async fn check_replicas(&self, claim: Claim<'_>) -> Result<(), StoreError> {
+    async fn check_replicas(&self, claim: Claim<'_>) -> Result<(), Fault> {
         let Some(acknowledgements) = &self.acknowledgements else {
             return Ok(());
         };
@@ -103,7 +100,10 @@ impl Redis {
         let (no_channel, no_publish) = (Mutex::new(None), Mutex::new(None));
         let calls = async {
             let opened = self.connections.open(&mut self.deadline()).await;
-            opened.map_err(|fault| FailedCheck::new(fault, false))?;
+            opened.map_err(|fault| FailedCheck {
+                fault,
+                answered: false,
+            })?;
             self.check_steps(claim, &no_publish).await
         };
         let keys = [renewed(&claim)];
@@ -111,16 +111,18 @@ impl Redis {
         let watchdog = async {
             let command = Self::renew_call(self.scripts.renew.by_text(), &keys);
             let asked = self.watchdog.ask(command, self.reply_timeout).await;
-            asked
-                .map(drop)
-                .map_err(|fault| FailedCheck::new(fault, false))
+            asked.map(drop).map_err(|fault| FailedCheck {
+                fault,
+                answered: false,
+            })
         };
         let channel = async {
             let checked = self.subscriber.check().await;
             note(&no_channel, checked.err());
             Ok(())
         };
-        all(vec![Box::pin(calls), Box::pin(watchdog), Box::pin(channel)]).await?;
+        let parts: Vec<Checking<'_>> = vec![Box::pin(calls), Box::pin(watchdog), Box::pin(channel)];
+        all(parts).await.into_iter().collect::<Result<(), _>>()?;
         if let Some(error) = noted(no_channel) {
             self.subscriber.warn_not_woken(&error);
         } else if let Some(error) = noted(no_publish) {
@@ -142,7 +144,8 @@ impl Redis {
             note(no_publish, asked.err().map(|fault| fault.error));
             Ok(())
         }));
-        all(checks).await
+        // The first failure in this order is the cause of others.
+        all(checks).await.into_iter().collect()
     }
 
     async fn check_step(
@@ -156,25 +159,30 @@ impl Redis {
             // A refusal is an answer, and doubt is none.
             Err(fault) => {
                 let answered = !fault.error.is_in_doubt();
-                return Err(FailedCheck::new(fault, answered));
+                return Err(FailedCheck { fault, answered });
             }
             Ok(answer) => answer,
         };
         if let Some(fault) = refusal(&answer) {
-            return Err(FailedCheck::new(fault, true));
+            return Err(FailedCheck {
+                fault,
+                answered: true,
+            });
         }
         match expected.meaning(&answer, &claim) {
             Meaning::AsExpected => Ok(()),
             Meaning::NotKept => Err(FailedCheck {
-                error: StoreError::refused(format!(
+                fault: Fault::last(StoreError::refused(format!(
                     "the server does not keep what is written to it: the lock `{}` was granted and \
                      then gone",
                     lock(&claim)
-                )),
+                ))),
                 answered: true,
-                transient: false,
             }),
-            Meaning::ProtocolError => Err(FailedCheck::new(self.protocol_error(&answer), true)),
+            Meaning::ProtocolError => Err(FailedCheck {
+                fault: self.protocol_error(&answer),
+                answered: true,
+            }),
         }
     }
 
@@ -190,10 +198,17 @@ impl Redis {
         let (contend, known) = (scripts.contend.by_text(), scripts.contend.by_hash());
         let held = claim.held(0);
         let release = Release::held(0, &[]);
-        // Two keys that differ by a letter are in different hash slots, which a node of a cluster refuses.
-        let mut slots = redis::cmd("EVAL");
-        slots.arg("return #KEYS").arg(2);
-        slots.arg(format!("{lock}:a")).arg(format!("{lock}:b"));
+        let place = if self.in_cluster {
+            // Used while a hash slot moves to this node.
+            (redis::cmd("ASKING"), Expected::Anything)
+        } else {
+            // Two keys that differ by a letter are in different hash slots, which a node of a cluster
+            // refuses.
+            let mut slots = redis::cmd("EVAL");
+            slots.arg("return #KEYS").arg(2);
+            slots.arg(format!("{lock}:a")).arg(format!("{lock}:b"));
+            (slots, Expected::TwoKeys)
+        };
         let mut delete = redis::cmd("DEL");
         delete.arg(lock).arg(self.names.counter(lock)).arg(&queue);
         // A release goes on where this is refused, so it is tried by itself.
@@ -212,7 +227,7 @@ impl Redis {
         let draw = self.token_call(scripts.token.by_text(), &held);
         let give_back = self.release_call(scripts.release.by_text(), &claim, &release);
         vec![
-            (slots, Expected::TwoKeys),
+            place,
             // A check before this one may have left something.
             (delete.clone(), Expected::Anything),
             (Self::set_call(&claim), Expected::Written),
@@ -256,16 +271,6 @@ impl Expected {
     }
 }
 
-impl FailedCheck {
-    fn new(fault: Fault, answered: bool) -> Self {
-        Self {
-            transient: fault.is_transient(),
-            error: fault.error,
-            answered,
-        }
-    }
-}
-
 impl From<bool> for Meaning {
     fn from(as_expected: bool) -> Self {
         if as_expected {
@@ -301,10 +306,4 @@ fn ours(answer: &Value) -> Meaning {
         Some(Found::Nothing | Found::Another) => Meaning::NotKept,
         None => Meaning::ProtocolError,
     }
-}
-
-/// Runs the checks at the same time, so that their commands are sent in this order. The answer is the
-/// first failure in it.
-async fn all(checks: Vec<Checking<'_>>) -> Result<(), FailedCheck> {
-    together::all(checks).await.into_iter().collect()
 }

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::batcher::Batcher;
+use super::fault::Fault;
 use super::server::Server;
-use crate::error::StoreError;
 
 /// A connection that all callers of one runtime share, and which is driven there.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ enum ConnectionState {
 }
 
 /// How an attempt has ended, once it has.
-type ConnectResult = Option<Result<Arc<Batcher>, StoreError>>;
+type ConnectResult = Option<Result<Arc<Batcher>, Fault>>;
 
 /// An attempt to connect, for those who wait for it.
 #[derive(Clone)]
@@ -162,7 +162,7 @@ impl Connection {
         drop(discarded);
     }
 
-    async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), StoreError> {
+    async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
         let (connection, moves) = self.0.server.open(within).await?;
         Ok((Batcher::new(connection, &self.0.runtime), moves))
     }

@@ -41,14 +41,20 @@ pub(super) type Answer = Result<(Value, Instant), Fault>;
 
 /// The connections over which callers ask.
 #[derive(Clone)]
-pub(super) struct Connections(Arc<ConnectionsInner>);
+pub(super) struct Connections {
+    inner: Arc<ConnectionsInner>,
+    /// Whether what is asked is for keys that are on their way to this node of a cluster.
+    asking: bool,
+}
 
 /// The same for who does not keep the client alive.
 pub(super) struct WeakConnections(Weak<ConnectionsInner>);
 
 impl WeakConnections {
     pub(super) fn upgrade(&self) -> Option<Connections> {
-        self.0.upgrade().map(Connections)
+        let asking = false;
+        let inner = self.0.upgrade()?;
+        Some(Connections { inner, asking })
     }
 }
 
@@ -71,23 +77,49 @@ struct RuntimeConnection {
 }
 
 impl Connections {
-    pub(super) fn new(server: &Arc<Server>, patience: Duration) -> Self {
-        Self(Arc::new(ConnectionsInner {
+    pub(super) fn new(server: &Arc<Server>, timeouts: &Arc<Timeouts>, patience: Duration) -> Self {
+        let inner = ConnectionsInner {
             server: Arc::clone(server),
             own: Connection::new(server, server.background.runtime().clone()),
             of_runtimes: Mutex::default(),
-            timeouts: Timeouts::start(&server.background, patience),
+            timeouts: Arc::clone(timeouts),
             unanswered: Unanswered::new(server),
             patience,
-        }))
+        };
+        Self {
+            inner: Arc::new(inner),
+            asking: false,
+        }
+    }
+
+    /// The same connections, for keys that are on their way to this node of a cluster.
+    pub(super) fn asking(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            asking: true,
+        }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
-        &self.0.server
+        &self.inner.server
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        self.asking
+    }
+
+    /// Whether both are those to the same server.
+    pub(super) fn are(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether no request is tracked.
+    pub(super) fn is_idle(&self) -> bool {
+        self.inner.unanswered.is_empty()
     }
 
     pub(super) fn downgrade(&self) -> WeakConnections {
-        WeakConnections(Arc::downgrade(&self.0))
+        WeakConnections(Arc::downgrade(&self.inner))
     }
 
     /// Connects, if need be.
@@ -97,7 +129,7 @@ impl Connections {
 
     /// The deadline of a step that begins now, with all its commands.
     pub(super) fn deadline(&self, bound: Duration) -> Deadline<'_> {
-        self.0.timeouts.deadline(bound)
+        self.inner.timeouts.deadline(bound)
     }
 
     /// Sends one command.
@@ -130,11 +162,14 @@ impl Connections {
         deadline: &'a mut Deadline<'_>,
     ) -> impl Future<Output = Answer> {
         // Sent before the future exists, which is a part of every call's and has no room for the command.
-        // What it begins with is used in its location: to move it would make the room for it twice.
+        // What it begins with is used in its place: to move it would make the room for it twice.
         let connection = self.of_caller();
-        let tracked = owner.map(|owner| (&self.0.unanswered, owner));
+        let tracked = owner.map(|owner| (&self.inner.unanswered, owner));
         let mut request = match connection.up() {
-            Some(batcher) => Ok(SentRequest::new(send(batcher, command, deadline), tracked)),
+            Some(batcher) => {
+                let sent = self.send(batcher, command, deadline);
+                Ok(SentRequest::new(sent, tracked))
+            }
             // Boxed, since it is rare and large.
             None => Err(Box::new(command)),
         };
@@ -157,7 +192,7 @@ impl Connections {
         deadline: &mut Deadline<'_>,
     ) -> Answer {
         let (connection, batcher) = self.connected(connection.clone(), deadline).await?;
-        let mut request = SentRequest::new(send(batcher, command, deadline), tracked);
+        let mut request = SentRequest::new(self.send(batcher, command, deadline), tracked);
         self.reply(&connection, &mut request, deadline).await
     }
 
@@ -179,8 +214,8 @@ impl Connections {
             if now != seen {
                 (seen, silence) = (now, Duration::ZERO);
             }
-            if silence >= self.0.patience {
-                return Poll::Ready(Err(silent(self.0.patience)));
+            if silence >= self.inner.patience {
+                return Poll::Ready(Err(silent(self.inner.patience)));
             }
             timed_out(deadline)
         });
@@ -188,15 +223,32 @@ impl Connections {
         classify(connection, &request.sending.batcher, request.sent, answer)
     }
 
+    /// Sends a command. The moment lies before the sending, so that a lease may count from it: the driver
+    /// may send the command while this thread is kept from going on.
+    fn send(
+        &self,
+        batcher: Arc<Batcher>,
+        command: Cmd,
+        deadline: &mut Deadline<'_>,
+    ) -> (Sending, Instant) {
+        let sent = deadline.start();
+        let sending = if self.asking {
+            batcher.send_asking(command)
+        } else {
+            batcher.send(command)
+        };
+        (sending, sent)
+    }
+
     /// Waits until no request of this owner can be carried out any more; see [`Unanswered::settled`].
     pub(super) async fn settled(&self, owner: &str) -> Duration {
-        self.0.unanswered.settled(owner).await
+        self.inner.unanswered.settled(owner).await
     }
 
     /// The caller's runtime, where it has a connection that is up.
     pub(super) fn callers_runtime(&self) -> Option<Handle> {
         let connection = self.of_caller();
-        let is_up = connection.up().is_some() && !connection.is(&self.0.own);
+        let is_up = connection.up().is_some() && !connection.is(&self.inner.own);
         is_up.then(|| connection.runtime().clone())
     }
 
@@ -204,7 +256,7 @@ impl Connections {
     /// repetition may have gone.
     pub(super) fn discard_any(&self) {
         self.of_caller().discard_any();
-        self.0.own.discard_any();
+        self.inner.own.discard_any();
     }
 
     /// Connects by the caller's connection, or by the client's own where that is not to be had.
@@ -216,7 +268,7 @@ impl Connections {
         let of_caller = match connection.availability() {
             Availability::Up(batcher) => return Ok((connection, batcher)),
             Availability::Connecting(attempt) => {
-                let may_be_stuck = !connection.is(&self.0.own);
+                let may_be_stuck = !connection.is(&self.inner.own);
                 wait_for(attempt, deadline, may_be_stuck).await?
             }
             Availability::Unfit => None,
@@ -224,7 +276,7 @@ impl Connections {
         if let Some(batcher) = of_caller {
             return Ok((connection, batcher));
         }
-        let own = self.0.own.clone();
+        let own = self.inner.own.clone();
         let batcher = match own.availability() {
             Availability::Up(batcher) => Some(batcher),
             Availability::Connecting(attempt) => wait_for(attempt, deadline, false).await?,
@@ -235,7 +287,7 @@ impl Connections {
 
     /// The connection of the runtime that asks, or the client's own where there is none.
     fn of_caller(&self) -> Connection {
-        let ConnectionsInner { own, server, .. } = &*self.0;
+        let ConnectionsInner { own, server, .. } = &*self.inner;
         let Some(runtime) = on_behalf::caller() else {
             return own.clone();
         };
@@ -243,7 +295,7 @@ impl Connections {
         if id == own.runtime().id() {
             return own.clone();
         }
-        let mut of_runtimes = self.0.of_runtimes();
+        let mut of_runtimes = self.inner.of_runtimes();
         let known = of_runtimes.iter().find(|known| known.is_of(id));
         if let Some(known) = known {
             return known.connection.clone();
@@ -257,7 +309,7 @@ impl Connections {
         // A runtime that is about to end drops the task in `spawn`, and the drop locks the list.
         drop(of_runtimes);
         let guard = RuntimeGuard {
-            connections: Arc::downgrade(&self.0),
+            connections: Arc::downgrade(&self.inner),
             runtime: id,
         };
         runtime.spawn(async move {
@@ -328,13 +380,6 @@ async fn wait_for(
     }
 }
 
-/// Sends a command. The moment lies before the sending, so that a lease may count from it: the driver
-/// may send the command while this thread is kept from going on.
-fn send(batcher: Arc<Batcher>, command: Cmd, deadline: &mut Deadline<'_>) -> (Sending, Instant) {
-    let sent = deadline.start();
-    (batcher.send(command), sent)
-}
-
 fn timed_out<T>(deadline: &Deadline<'_>) -> Poll<Result<T, Fault>> {
     if deadline.has_passed() {
         let error = StoreError::in_doubt("no answer within the bound of the step");
@@ -344,10 +389,9 @@ fn timed_out<T>(deadline: &Deadline<'_>) -> Poll<Result<T, Fault>> {
 }
 
 pub(super) fn connect_result(
-    result: Option<Result<Arc<Batcher>, StoreError>>,
+    result: Option<Result<Arc<Batcher>, Fault>>,
 ) -> Result<Arc<Batcher>, Fault> {
-    // Not worth a repetition: a further attempt would take as long.
-    result.ok_or_else(ended)?.map_err(Fault::last)
+    result.ok_or_else(ended)?
 }
 
 pub(super) fn ended() -> Fault {
@@ -382,7 +426,7 @@ pub(super) fn classify(
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.own.fmt(f)
+        self.inner.own.fmt(f)
     }
 }
 
@@ -433,7 +477,8 @@ mod tests {
             replicas: None,
         };
         let server = Server::new(&config, &Background::start().unwrap());
-        let connections = Connections::new(&server, BOUND);
+        let timeouts = Timeouts::start(&server.background, BOUND);
+        let connections = Connections::new(&server, &timeouts, BOUND);
         // The first one has to connect.
         for count in 1..=3 {
             let mut deadline = connections.deadline(BOUND);

@@ -1,12 +1,13 @@
 -- Acquires locks that were refused, or may have been granted already, and joins their queues.
--- KEYS: locks, or the slots of one; then the queue of each lock.
+-- KEYS: locks, or the slots of one; then the queue of each lock, but for a single lock whose queue may be
+-- on another node: then nobody is passed it, and nobody joins.
 -- ARGV: owner, ttl in ms, 'all' or 'any' of the keys; of a claim that waits, or has waited, its entry in
 -- a queue, and for how many ms more it waits.
 -- Answers {1, i} granted, {2, i, ms since 1970} done, {-1, i, what} not a lock,
 -- {0, i, holder, ms remaining} busy, and of a claim that waits its place, from 0, and the time in
 -- microseconds; i counts the keys from 0.
 local any = ARGV[3] == 'any'
-local count = any and #KEYS - 1 or #KEYS / 2
+local count = any and #KEYS - 1 or math.ceil(#KEYS / 2)
 local own_entry, wait = ARGV[4], tonumber(ARGV[5] or 0)
 
 local function queue_of(i)

@@ -19,13 +19,50 @@ pub(super) struct Fault {
     pub(super) silent: bool,
     /// How to ask again so that the command is not refused.
     pub(super) retry: Option<RetryWith>,
+    /// Which other node of a cluster is to be asked.
+    pub(super) redirect: Option<Box<Redirect>>,
+    /// Whether a cluster may answer soon, by this node or by the one that takes its place.
+    pub(super) soon: bool,
+    /// What to do about it where it is said by a single server.
+    advice: &'static str,
+}
+
+/// Where a node of a cluster sends those who ask for a hash slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Redirect {
+    pub(super) slot: u16,
+    /// Empty where it is the host of the node that says so.
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Whether this holds for one command alone, which has to follow an `ASKING`: the slot's keys are on
+    /// their way there.
+    pub(super) ask: bool,
+}
+
+impl Redirect {
+    /// Reads `MOVED slot host:port` and `ASK slot host:port`.
+    fn read(code: &str, words: &str) -> Option<Box<Self>> {
+        let ask = match code {
+            "MOVED" => false,
+            "ASK" => true,
+            _ => return None,
+        };
+        let (slot, address) = words.split_once(' ')?;
+        let (host, port) = address.split_whitespace().next()?.rsplit_once(':')?;
+        Some(Box::new(Self {
+            slot: slot.parse().ok()?,
+            host: host.to_owned(),
+            port: port.parse().ok()?,
+            ask,
+        }))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RetryWith {
     /// With the script's text: the server does not know the hash.
     ScriptText,
-    /// With fewer keys: one of them is refused, or in another hash slot.
+    /// With fewer keys: one of them is refused, or on another node.
     FewerKeys,
 }
 
@@ -37,6 +74,26 @@ impl Fault {
             replace: false,
             silent: false,
             retry: None,
+            redirect: None,
+            soon: false,
+            advice: "",
+        }
+    }
+
+    /// Why no connection could be made. It is not worth a repetition, which would take as long; but a
+    /// server that does not answer may be replaced by another node of its cluster.
+    pub(super) fn not_connected(why: &Self, error: StoreError) -> Self {
+        Self {
+            soon: why.soon || why.error.is_in_doubt(),
+            ..Self::last(error)
+        }
+    }
+
+    /// The server cannot be reached.
+    pub(super) fn unreachable(error: StoreError) -> Self {
+        Self {
+            soon: true,
+            ..Self::last(error)
         }
     }
 
@@ -58,6 +115,50 @@ impl Fault {
     /// The connection has ended with its runtime.
     pub(super) fn closed() -> Self {
         Self::fatal(StoreError::in_doubt("the connection has ended"))
+    }
+
+    /// What to tell of a single server: with what to do where it is a node of a cluster.
+    pub(super) fn told(self) -> StoreError {
+        if self.advice.is_empty() {
+            return self.error;
+        }
+        let told = format!("{}{}", self.error, self.advice);
+        self.saying(told).error
+    }
+
+    /// Whether a cluster may answer if it is asked again: elsewhere, or after a look at who keeps what.
+    pub(super) fn is_steered(&self) -> bool {
+        self.redirect.is_some() || self.soon || self.replace && self.error.is_in_doubt()
+    }
+
+    /// Whether only some of the keys are on this node, while their hash slot moves.
+    pub(super) fn is_split(&self) -> bool {
+        self.soon && self.retry == Some(RetryWith::FewerKeys)
+    }
+
+    /// The same told of a node of a cluster.
+    pub(super) fn of_node(self, address: &str) -> Self {
+        let text = self.error.to_string();
+        if text.contains(address) {
+            return self;
+        }
+        self.saying(format!("{address}: {text}"))
+    }
+
+    /// With advice for whoever is told these words.
+    pub(super) fn advised(self, words: &str, advice: &str) -> Self {
+        let text = self.error.to_string();
+        if !text.contains(words) {
+            return self;
+        }
+        self.saying(format!("{text}{advice}"))
+    }
+
+    fn saying(self, told: String) -> Self {
+        Self {
+            error: self.error.saying(told),
+            ..self
+        }
     }
 
     /// Whether asking again at once, on a new connection, may help.
@@ -110,10 +211,19 @@ impl From<RedisError> for Fault {
             };
         };
         let said = Said::read(code, error.detail().unwrap_or_default());
+        // A script that is sent on in its middle has begun its work.
+        let begun = said.is_sent_on();
         Self {
             replace: !answered || said.is_misdirected(),
             retry: said.retry(),
-            ..Self::last(if answered {
+            redirect: Redirect::read(&said.code, &said.words),
+            soon: begun || said.is_passing(),
+            advice: if begun || said.is_of_cluster() {
+                CLUSTER
+            } else {
+                ""
+            },
+            ..Self::last(if answered && !begun {
                 StoreError::refused(said.message())
             } else {
                 StoreError::in_doubt(said.message())
@@ -160,10 +270,21 @@ impl Said {
     fn retry(&self) -> Option<RetryWith> {
         match self.code.as_str() {
             "NOSCRIPT" => Some(RetryWith::ScriptText),
-            "CROSSSLOT" => Some(RetryWith::FewerKeys),
+            "CROSSSLOT" | "TRYAGAIN" => Some(RetryWith::FewerKeys),
             _ if self.is_denied() && self.words.contains(" key") => Some(RetryWith::FewerKeys),
             _ => None,
         }
+    }
+
+    /// Whether the server, or the one that takes its place, may soon do what was asked.
+    fn is_passing(&self) -> bool {
+        self.is_misdirected()
+            || ["TRYAGAIN", "CLUSTERDOWN", "LOADING"].contains(&self.code.as_str())
+    }
+
+    /// Whether a key went to another node while a script was working with it.
+    fn is_sent_on(&self) -> bool {
+        self.words.contains("access a non local key")
     }
 
     /// Whether only a node of a cluster says this.
@@ -177,8 +298,6 @@ impl Said {
         let gap = if words.is_empty() { "" } else { " " };
         let advice = if self.is_denied() {
             RIGHTS
-        } else if self.is_of_cluster() {
-            CLUSTER
         } else if words.contains("unknown command") {
             NOT_WHOLE
         } else {
@@ -219,9 +338,9 @@ pub(super) fn without_name(words: &str) -> String {
 const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is it the right port, and plain or TLS \
                          as the URL has it?";
 
-/// The advice where the server is a node of a cluster.
-const CLUSTER: &str = " (it is a node of a Redis Cluster, which is not supported: use a single server, with \
-                       `cluster-enabled no`, for the locks)";
+/// The advice where a single server is a node of a cluster.
+const CLUSTER: &str = " (it is a node of a Redis Cluster: write redis+cluster:// in place of redis://, or \
+                       rediss+cluster:// in place of rediss://)";
 
 /// The advice where the server does not know a command.
 const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, with scripts, and not a \
@@ -232,7 +351,8 @@ const LONGEST: usize = 400;
 
 /// The rights that a client needs: a server does not always say which one is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
-                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix)";
+                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix, and \
+                      +cluster|slots +cluster|info +asking on the nodes of a cluster)";
 
 #[cfg(test)]
 mod tests {
@@ -287,6 +407,44 @@ mod tests {
         for (misdirected, bare) in BARE.iter().enumerate() {
             assert_eq!(fault(bare).replace, misdirected < 4, "{bare}");
         }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_says_where_to_ask() {
+        let at = |host: &str, ask| {
+            let host = host.to_owned();
+            let (slot, port) = (3999, 6381);
+            Some(Box::new(Redirect {
+                slot,
+                host,
+                port,
+                ask,
+            }))
+        };
+        for (said, redirect) in [
+            ("MOVED 3999 127.0.0.1:6381", at("127.0.0.1", false)),
+            ("ASK 3999 ::1:6381", at("::1", true)),
+            ("MOVED 3999 :6381", at("", false)),
+            ("MOVED nonsense", None),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                None,
+            ),
+        ] {
+            let fault = fault(said);
+            assert_eq!(fault.redirect, redirect, "{said}");
+            assert!(
+                !fault.error.to_string().contains("redis+cluster://"),
+                "{said}"
+            );
+            assert!(
+                fault.told().to_string().contains("redis+cluster://"),
+                "{said}"
+            );
+        }
+        let sent_on = "ERR Script attempted to access a non local key in a cluster node script: 00dd, on @user_script:1.";
+        let fault = fault(sent_on);
+        assert!(fault.soon && fault.error.is_in_doubt());
     }
 
     #[test]

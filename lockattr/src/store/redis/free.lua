@@ -1,4 +1,5 @@
--- The short form of a release: of one lock, which is left free. It comes before everything else, since
+-- The short form of a release: of one lock, which is left free; without its queue where that may be on
+-- another node. It comes before everything else, since
 -- each function that a script defines costs time in every run. Sets `ours` where somebody waits for the
 -- lock, and leaves the rest to `release.lua`.
 local ours
@@ -8,7 +9,7 @@ if not ARGV[2] then
     return found
   end
   -- Cheaper than to pop the first entry of a queue that does not exist.
-  if redis.pcall('PTTL', KEYS[2]) == -2 then
+  if not KEYS[2] or redis.pcall('PTTL', KEYS[2]) == -2 then
     redis.call('DEL', KEYS[1])
     return 1
   end

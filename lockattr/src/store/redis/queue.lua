@@ -24,14 +24,19 @@ end
 local function wake(channel, owner, kind, rest)
   local clients = redis.pcall('PUBSUB', 'NUMSUB', channel)
   if clients[2] == 0 then
+    -- In a cluster it may be subscribed on another node, where it waited before the lock moved here.
+    redis.pcall('PUBLISH', channel, message(owner, 'look', ''))
     return false
   end
   local received = redis.pcall('PUBLISH', channel, message(owner, kind, rest))
   return type(received) == 'number' and received > 0
 end
 
--- Pops the first entry of a queue; nothing where the queue is empty or cannot be read.
+-- Pops the first entry of a queue; nothing where the queue is empty, cannot be read, or is not given.
 local function pop_first(queue)
+  if not queue then
+    return nil
+  end
   local popped = redis.pcall('ZPOPMIN', queue)
   return popped[1], popped[2]
 end

@@ -1,5 +1,6 @@
 -- Ends an owner's hold of the keys that it still holds, and grants them to those who wait.
--- KEYS: locks, or slots of one; then the queue of each lock.
+-- KEYS: locks, or slots of one; then the queue of each lock, but for a single key whose queue may be on
+-- another node.
 -- ARGV: owner; how many keys, 1 where that is left out, and the index of the first of them among those
 -- that were asked for, 0; the entry of a claim that waits no more, or nothing; 'keep' where a mark is to
 -- be written also under a lock that is gone; and what is to be left under each key: 'closed' or 'done'

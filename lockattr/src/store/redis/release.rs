@@ -12,13 +12,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::connections::{Answer, Connections};
+use super::fault::Fault;
 use super::names::{Names, has_slots};
 use super::reply::found;
 use super::script::{Form, Lua};
 use super::timeouts::Deadline;
 use super::wakeups::UnclaimedGrant;
 use super::{Redis, millis};
-use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{Claim, Found, Leave, Release};
 
@@ -27,16 +27,31 @@ impl Redis {
         &self,
         claim: Claim<'_>,
         release: Release<'_>,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<Found, Fault> {
+        let mut deadline = self.deadline();
+        match self.release_once(claim, release, &mut deadline).await {
+            Err(fault) if fault.is_transient() => {
+                let again = Box::pin(self.release_once(claim, release, &mut deadline));
+                after_failed(&fault, &release, again.await)
+            }
+            answer => answer,
+        }
+    }
+
+    pub(super) async fn release_once(
+        &self,
+        claim: Claim<'_>,
+        release: Release<'_>,
+        deadline: &mut Deadline<'_>,
+    ) -> Result<Found, Fault> {
         if release.may_queue {
             self.subscriber.withdraw(claim.owner);
         }
-        let mut deadline = self.deadline();
         let call = self.release_call(self.scripts.release.by_hash(), &claim, &release);
-        let answer = self.connections.ask(call, &mut deadline).await;
+        let answer = self.connections.ask(call, deadline).await;
         let released = match answer.as_ref().ok().and_then(|(answer, _)| found(answer)) {
             Some(found) => Ok(found),
-            None => Box::pin(self.release_on(claim, release, answer, &mut deadline)).await,
+            None => Box::pin(self.release_on(claim, release, answer, deadline)).await,
         };
         if released.is_ok() {
             if release.may_queue {
@@ -49,34 +64,20 @@ impl Redis {
         released
     }
 
-    /// Goes on where the first call has not told what was found.
+    /// Goes on where the call by hash has not told what was found.
     async fn release_on(
         &self,
         claim: Claim<'_>,
         release: Release<'_>,
         first: Answer,
         deadline: &mut Deadline<'_>,
-    ) -> Result<Found, StoreError> {
-        let (connections, script) = (&self.connections, &self.scripts.release);
+    ) -> Result<Found, Fault> {
         let call = |form: Form<'_>| self.release_call(form, &claim, &release);
-        let found = |answer: Answer| {
-            let (answer, _) = answer?;
-            found(&answer).ok_or_else(|| self.protocol_error(&answer))
-        };
-        let released = match found(script.or_by_text(first, connections, call, deadline).await) {
-            Err(fault) if fault.is_transient() => {
-                let in_doubt = fault.error.is_in_doubt();
-                match found(script.run(connections, call, deadline).await) {
-                    // A lease that is not there any more may have been released by the first request.
-                    Ok(_) if in_doubt && release.slot.is_some() => Ok(Found::Ours),
-                    // The first request may still be on its way, so this is not the last word.
-                    Ok(_) if fault.silent => Err(fault),
-                    again => again.map_err(|fault| fault.after(in_doubt)),
-                }
-            }
-            answer => answer,
-        };
-        released.map_err(|fault| fault.error)
+        let script = &self.scripts.release;
+        let (answer, _) = script
+            .or_by_text(first, &self.connections, call, deadline)
+            .await?;
+        found(&answer).ok_or_else(|| self.protocol_error(&answer))
     }
 
     pub(super) fn release_call(
@@ -85,12 +86,18 @@ impl Redis {
         claim: &Claim<'_>,
         release: &Release<'_>,
     ) -> Cmd {
-        call(&self.names, form, claim, release)
+        call(&self.names, self.without_queues, form, claim, release)
     }
 }
 
 /// The call of the script.
-pub(super) fn call(names: &Names, form: Form<'_>, claim: &Claim<'_>, release: &Release<'_>) -> Cmd {
+pub(super) fn call(
+    names: &Names,
+    without_queues: bool,
+    form: Form<'_>,
+    claim: &Claim<'_>,
+    release: &Release<'_>,
+) -> Cmd {
     let keys = match release.slot {
         Some(slot) => names.held(&claim.held(slot)),
         None => names.wanted(claim),
@@ -100,16 +107,18 @@ pub(super) fn call(names: &Names, form: Form<'_>, claim: &Claim<'_>, release: &R
         _ => 0,
     };
     let mut command = match claim.locks {
+        _ if without_queues => form.call(&keys, &[]),
         [lock] => form.call(&keys, &[names.queue(lock)]),
         _ => form.call(&keys, &names.queues(claim)),
     };
     command.arg(claim.owner);
     let is_first = keys.len() == 1 && index == 0;
-    if is_first && release.leave.is_empty() && !release.may_queue {
+    let may_queue = release.may_queue && !without_queues;
+    if is_first && release.leave.is_empty() && !may_queue {
         return command;
     }
     command.arg(keys.len()).arg(index);
-    let entry = release.may_queue.then(|| names.entry(claim));
+    let entry = may_queue.then(|| names.entry(claim));
     command.arg(entry.unwrap_or_default());
     command.arg(if release.keep_marks { "keep" } else { "" });
     for leave in release.leave {
@@ -120,6 +129,22 @@ pub(super) fn call(names: &Names, form: Form<'_>, claim: &Claim<'_>, release: &R
         };
     }
     command
+}
+
+/// What a release has found that was asked again after the first request had failed.
+pub(super) fn after_failed(
+    first: &Fault,
+    release: &Release<'_>,
+    again: Result<Found, Fault>,
+) -> Result<Found, Fault> {
+    let in_doubt = first.error.is_in_doubt();
+    match again {
+        // A lease that is not there any more may have been released by the first request.
+        Ok(_) if in_doubt && release.slot.is_some() => Ok(Found::Ours),
+        // The first request may still be on its way, so this is not the last word.
+        Ok(_) if first.silent => Err(first.clone()),
+        again => again.map_err(|fault| fault.after(in_doubt)),
+    }
 }
 
 /// Gives back a grant to a claim that nobody waits for any more.

@@ -12,12 +12,14 @@ use redis::{Cmd, Value};
 use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
+use super::timeouts::Deadline;
 use super::together::all;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
 
 /// One key of a lease that is to be renewed.
+#[derive(Clone, Copy)]
 pub(super) struct RenewedKey<'a> {
     pub(super) name: &'a str,
     pub(super) owner: &'a str,
@@ -25,6 +27,9 @@ pub(super) struct RenewedKey<'a> {
     /// Whether less may be left of it by this.
     pub(super) shortens: bool,
 }
+
+/// What was found of one key, or why nothing was.
+pub(super) type RenewedOnce = Result<Renewal, Fault>;
 
 impl Redis {
     pub(super) async fn renew_leases(
@@ -40,21 +45,29 @@ impl Redis {
             .collect();
         let answers = match leases {
             // What becomes of it is to be known, also where it is carried out late.
-            [lease] if lease.shortens => self.shorten_keys(lease.claim.owner, &keys).await,
+            [lease] if lease.shortens => {
+                let mut deadline = self.deadline();
+                let owner = lease.claim.owner;
+                self.shorten_keys(owner, &keys, &mut deadline).await
+            }
             _ => self.renew_keys(&keys, patience).await,
         };
-        let mut answers = answers.into_iter();
+        let mut answers = answers.into_iter().map(|one| one.map_err(Fault::told));
         held.iter()
             .map(|names| worst(answers.by_ref().take(names.len())))
             .collect()
     }
 
-    async fn shorten_keys(&self, owner: &str, keys: &[RenewedKey<'_>]) -> Vec<Renewed> {
+    pub(super) async fn shorten_keys(
+        &self,
+        owner: &str,
+        keys: &[RenewedKey<'_>],
+        deadline: &mut Deadline<'_>,
+    ) -> Vec<RenewedOnce> {
         let call = |form: Form<'_>| Self::renew_call(form, keys);
-        let mut deadline = self.deadline();
         let renew = &self.scripts.renew;
         let answer = match renew
-            .run_for(owner, &self.connections, call, &mut deadline)
+            .run_for(owner, &self.connections, call, deadline)
             .await
         {
             Ok((answer, sent)) => {
@@ -62,21 +75,15 @@ impl Redis {
             }
             Err(fault) => Err(fault),
         };
-        match answer {
-            Ok(each) => each
-                .into_iter()
-                .map(|one| one.map_err(|fault| fault.error))
-                .collect(),
-            Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
-        }
+        answer.unwrap_or_else(|fault| keys.iter().map(|_| Err(fault.clone())).collect())
     }
 
     /// Renews all keys in one call, or each half of them where that is refused for one key.
-    fn renew_keys<'a>(
+    pub(super) fn renew_keys<'a>(
         &'a self,
         keys: &'a [RenewedKey<'a>],
         patience: Duration,
-    ) -> Pin<Box<dyn Future<Output = Vec<Renewed>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Vec<RenewedOnce>> + Send + 'a>> {
         Box::pin(async move {
             match self.renew_together(keys, patience).await {
                 Ok(each) => {
@@ -86,16 +93,14 @@ impl Redis {
                     {
                         self.watchdog.discard_any();
                     }
-                    each.into_iter()
-                        .map(|one| one.map_err(|fault| fault.error))
-                        .collect()
+                    each
                 }
                 Err(fault) if fault.retry == Some(RetryWith::FewerKeys) && keys.len() > 1 => {
                     let (left, right) = keys.split_at(keys.len() / 2);
                     let halves = [left, right].map(|half| self.renew_keys(half, patience));
-                    all(halves.into()).await.concat()
+                    all(halves.into()).await.into_iter().flatten().collect()
                 }
-                Err(fault) => keys.iter().map(|_| Err(fault.error.clone())).collect(),
+                Err(fault) => keys.iter().map(|_| Err(fault.clone())).collect(),
             }
         })
     }
@@ -104,7 +109,7 @@ impl Redis {
         &self,
         keys: &[RenewedKey<'_>],
         patience: Duration,
-    ) -> Result<Vec<Result<Renewal, Fault>>, Fault> {
+    ) -> Result<Vec<RenewedOnce>, Fault> {
         let call = |form: Form<'_>| Self::renew_call(form, keys);
         let renew = &self.scripts.renew;
         let (answer, sent) = renew
@@ -131,7 +136,10 @@ impl Redis {
     }
 }
 
-fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = RenewedKey<'a>> {
+pub(super) fn keys_of<'a>(
+    lease: &Held<'a>,
+    names: &'a [String],
+) -> impl Iterator<Item = RenewedKey<'a>> {
     let (owner, ttl, shortens) = (lease.claim.owner, lease.claim.ttl, lease.shortens);
     names.iter().map(move |name| RenewedKey {
         name,
@@ -142,11 +150,7 @@ fn keys_of<'a>(lease: &Held<'a>, names: &'a [String]) -> impl Iterator<Item = Re
 }
 
 /// What was answered for each key.
-fn renewed(
-    answer: &Value,
-    keys: &[RenewedKey<'_>],
-    sent: Instant,
-) -> Option<Vec<Result<Renewal, Fault>>> {
+fn renewed(answer: &Value, keys: &[RenewedKey<'_>], sent: Instant) -> Option<Vec<RenewedOnce>> {
     let renewal = |(key, found): (&RenewedKey<'_>, Result<Found, Fault>)| {
         found.map(|found| match found {
             Found::Ours => Renewal::Until(relied_on_until(sent, key.ttl)),
@@ -160,7 +164,7 @@ fn renewed(
 
 /// A lease of several keys is as good as the worst of them: lost where one is known to be, however
 /// little is known of the others; and renewed only where all are.
-fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
+pub(super) fn worst(answers: impl Iterator<Item = Renewed>) -> Renewed {
     let worst = answers.reduce(|left, right| match (left, right) {
         (lost @ Ok(Renewal::Gone | Renewal::Taken), _)
         | (_, lost @ Ok(Renewal::Gone | Renewal::Taken)) => lost,

@@ -124,7 +124,7 @@ impl RecentRelease {
             may_queue: true,
         };
         let (claim, names) = (self.claim(), &repeating.names);
-        let call = |form: Form<'_>| release::call(names, form, &claim, &release);
+        let call = |form: Form<'_>| release::call(names, false, form, &claim, &release);
         let mut deadline = connections.deadline(repeating.bound);
         let answer = repeating.script.run(connections, call, &mut deadline).await;
         answer.is_ok()

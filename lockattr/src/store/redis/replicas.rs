@@ -31,7 +31,7 @@ use super::renew::RenewedKey;
 use super::reply::{each, integer};
 use super::script::{Form, Lua};
 use super::server::Server;
-use super::together::all;
+use super::together::{Boxed, all};
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::runtime::background::{Background, Elapsed};
@@ -256,7 +256,7 @@ impl Rounds {
         let send = |command| Arc::clone(&batcher).send(command);
         let renewals: Vec<_> = grants
             .iter()
-            .map(|grant| send(grant.renewal(form)))
+            .map(|grant| Box::pin(send(grant.renewal(form))) as Boxed<'_, _>)
             .collect();
         let mut renewals = pin!(all(renewals));
         let mut wait = redis::cmd("WAIT");

@@ -80,7 +80,7 @@ pub(super) fn outcome(
 }
 
 /// A string in any form: other servers than Redis answer some as simple strings, or as numbers.
-fn text(value: &Value) -> Option<String> {
+pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         Value::SimpleString(text) => Some(text.clone()),

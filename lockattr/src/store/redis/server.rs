@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::RedisConfig;
 use super::access::Access;
+use super::addresses::Address;
 use super::connection::WeakConnection;
 use super::fault::Fault;
 use super::greeting::Greeting;
@@ -27,6 +28,16 @@ use crate::runtime::background::{Background, Elapsed};
 pub(crate) enum Location {
     At(Target),
     NamedBySentinels(SentinelTarget),
+}
+
+impl Location {
+    /// The same at another address.
+    pub(super) fn at(&self, address: &Address) -> Self {
+        match self {
+            Self::At(target) => Self::At(target.with_address(address)),
+            Self::NamedBySentinels(_) => self.clone(),
+        }
+    }
 }
 
 /// Reads a URL.
@@ -118,26 +129,28 @@ impl Server {
     pub(super) async fn open(
         self: &Arc<Self>,
         within: Instant,
-    ) -> Result<(RawConnection, u64), StoreError> {
-        let opened = match &self.route {
-            Route::Sentinels(sentinels) => sentinels.open(self, within).await,
-            Route::Fixed(target) => match self.background.until(within, self.open_at(target)).await
-            {
-                Ok(opened) => opened
-                    .map(|connection| (connection, 0))
-                    .map_err(|error| Fault::from(error).error.to_string()),
-                Err(Elapsed) => {
-                    return Err(StoreError::unreachable(format!(
-                        "cannot connect to {} within {:?}",
-                        self.address(),
-                        self.connect_timeout
-                    )));
-                }
-            },
+    ) -> Result<(RawConnection, u64), Fault> {
+        let told = |why: &str| {
+            StoreError::unreachable(format!("cannot connect to {}{why}", self.address()))
         };
-        opened.map_err(|why| {
-            StoreError::unreachable(format!("cannot connect to {}: {why}", self.address()))
-        })
+        match &self.route {
+            Route::Sentinels(sentinels) => {
+                let opened = sentinels.open(self, within).await;
+                opened.map_err(|why| Fault::unreachable(told(&format!(": {why}"))))
+            }
+            Route::Fixed(target) => {
+                let opened = self.background.until(within, self.open_at(target)).await;
+                let opened = opened.map_err(|Elapsed| {
+                    let within = self.connect_timeout;
+                    Fault::unreachable(told(&format!(" within {within:?}")))
+                })?;
+                let connection = opened.map_err(|error| {
+                    let fault = Fault::from(error);
+                    Fault::not_connected(&fault, told(&format!(": {}", fault.error)))
+                })?;
+                Ok((connection, 0))
+            }
+        }
     }
 
     /// The same for a connection that subscribes to channels.

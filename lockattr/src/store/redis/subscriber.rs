@@ -17,6 +17,7 @@ use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use redis::Msg;
@@ -28,9 +29,9 @@ use super::connections::Connections;
 use super::message::{Message, waiter_id};
 use super::server::Server;
 use super::subscription::Subscription;
-use super::wakeups::{ChannelState, UnclaimedGrant, WakeUpRegistry, WakeUpStream};
+use super::wakeups::{ChannelState, UnclaimedGrant, WakeUpRegistry};
 use crate::error::StoreError;
-use crate::store::Claim;
+use crate::store::{WakeUp, WakeUps};
 
 mod task;
 
@@ -71,6 +72,24 @@ struct SubscriberInner {
     wanted: Arc<Notify>,
     /// Notified when a claim is in more of a hurry than the others, or on another runtime.
     sooner: Arc<Notify>,
+}
+
+/// The wake-ups of one claim.
+pub(super) struct WakeUpStream {
+    subscriber: Subscriber,
+    id: String,
+}
+
+impl WakeUps for WakeUpStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
+        self.subscriber.0.registry.poll_next(&self.id, cx)
+    }
+}
+
+impl Drop for WakeUpStream {
+    fn drop(&mut self) {
+        self.subscriber.0.registry.forget(&self.id);
+    }
 }
 
 /// What is known of the connection.
@@ -144,13 +163,14 @@ impl Subscriber {
             .unwrap_or_else(|_| Err(StoreError::refused("the client's thread has ended")))
     }
 
-    /// The wake-ups of a claim, until they are dropped.
-    pub(super) fn wakeups(&self, claim: &Claim<'_>) -> WakeUpStream<'_> {
-        let (stream, is_first) = self.0.registry.listen(claim);
+    /// The wake-ups of a claim with this owner and ttl, until they are dropped.
+    pub(super) fn wakeups(&self, owner: &str, ttl: Duration) -> WakeUpStream {
+        let (id, is_first) = self.0.registry.listen(owner, ttl);
         if is_first {
             self.0.wanted.notify_one();
         }
-        stream
+        let subscriber = self.clone();
+        WakeUpStream { subscriber, id }
     }
 
     /// Whether a claim that is about to be asked for will be told. Where the channel is not subscribed

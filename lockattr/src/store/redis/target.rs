@@ -56,8 +56,8 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let Some((scheme, tls)) = known.copied() else {
         return refuse(
             "a store's URL starts with redis://, rediss://, unix://, valkey://, valkeys://, \
-             redis+sentinel://, rediss+sentinel://, redis+quorum:// or rediss+quorum://, or is \
-             memory:, and this one does not"
+             redis+cluster://, rediss+cluster://, redis+sentinel://, rediss+sentinel://, \
+             redis+quorum:// or rediss+quorum://, or is memory:, and this one does not"
                 .to_owned(),
         );
     };
@@ -153,6 +153,15 @@ impl Target {
         greeting.on_stream(&mut stream, &login).await?;
         let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
         PubSub::new(&logged_in, stream).await
+    }
+
+    /// The same with another host and port.
+    pub(super) fn with_address(&self, address: &Address) -> Self {
+        let address = ConnectionAddr::Tcp(address.host.clone(), address.port);
+        Self {
+            address: self.address.clone().set_addr(address),
+            ..self.clone()
+        }
     }
 
     pub(super) fn is_tls(&self) -> bool {

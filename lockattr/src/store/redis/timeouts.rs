@@ -178,6 +178,16 @@ impl Deadline<'_> {
         passed
     }
 
+    /// The caller has waited that long for something else than a reply.
+    pub(super) fn spend(&mut self, waited: Duration) {
+        self.left = self.left.saturating_sub(waited);
+        self.looked = None;
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.left
+    }
+
     pub(super) fn has_passed(&self) -> bool {
         self.left.is_zero()
     }

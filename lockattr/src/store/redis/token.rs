@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use redis::Cmd;
 
+use super::fault::Fault;
 use super::reply::token;
 use super::script::Form;
 use super::timeouts::Deadline;
 use super::{Redis, millis};
-use crate::error::StoreError;
 use crate::store::{Held, Token};
 
 /// How long a token counter outlives the last token. Without the counter, tokens grow by the server's
@@ -19,21 +19,23 @@ use crate::store::{Held, Token};
 const COUNTER_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Redis {
-    pub(super) async fn draw_token(&self, lease: Held<'_>) -> Result<Token, StoreError> {
+    pub(super) async fn draw_token(&self, lease: Held<'_>) -> Result<Token, Fault> {
         let mut deadline = self.deadline_of_two();
-        let draw = async |deadline: &mut Deadline<'_>| {
-            let call = |form: Form<'_>| self.token_call(form, &lease);
-            self.scripts
-                .token
-                .run(&self.connections, call, deadline)
-                .await
-        };
-        let answer = match draw(&mut deadline).await {
-            Err(fault) if fault.is_transient() => draw(&mut deadline).await,
+        match self.draw_once(lease, &mut deadline).await {
+            Err(fault) if fault.is_transient() => self.draw_once(lease, &mut deadline).await,
             answer => answer,
-        };
-        let (answer, _) = answer.map_err(|fault| fault.error)?;
-        token(&answer).ok_or_else(|| self.protocol_error(&answer).error)
+        }
+    }
+
+    pub(super) async fn draw_once(
+        &self,
+        lease: Held<'_>,
+        deadline: &mut Deadline<'_>,
+    ) -> Result<Token, Fault> {
+        let call = |form: Form<'_>| self.token_call(form, &lease);
+        let script = &self.scripts.token;
+        let (answer, _) = script.run(&self.connections, call, deadline).await?;
+        token(&answer).ok_or_else(|| self.protocol_error(&answer))
     }
 
     pub(super) fn token_call(&self, form: Form<'_>, lease: &Held<'_>) -> Cmd {

@@ -159,6 +159,10 @@ impl Unanswered {
         drop(forgotten);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests().is_empty()
+    }
+
     /// Waits until no request of this owner is tracked any more. The answer is for how long one of them
     /// may still be carried out, and the same for everybody who asks.
     pub(super) async fn settled(&self, owner: &str) -> Duration {

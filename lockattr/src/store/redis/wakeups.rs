@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::clock_anchor::ClockAnchor;
 use super::message::{Message, MessageKind, waiter_id};
 use crate::runtime::waker;
-use crate::store::{Claim, WakeUp, WakeUps, relied_on};
+use crate::store::{WakeUp, relied_on};
 
 /// For how long something may be granted to a claim that waits no more, where it may still be in a queue
 /// of the server: longer than `LONGEST` in `queue.lua`, after which a queue in which nobody looks is gone.
@@ -99,12 +99,13 @@ pub(super) struct UnclaimedGrant {
 }
 
 impl WakeUpRegistry {
-    /// Delivers to a claim until the stream is dropped. Also says whether it is the only one.
-    pub(super) fn listen(&self, claim: &Claim<'_>) -> (WakeUpStream<'_>, bool) {
-        let id = waiter_id(claim.owner);
+    /// Delivers to a claim until it is [forgotten](Self::forget). The answer is its id, and whether it is
+    /// the only one.
+    pub(super) fn listen(&self, owner: &str, ttl: Duration) -> (String, bool) {
+        let id = waiter_id(owner);
         let listener = Listener {
-            owner: claim.owner.to_owned(),
-            ttl: claim.ttl,
+            owner: owner.to_owned(),
+            ttl,
             ..Listener::default()
         };
         let mut registered = self.registered();
@@ -112,7 +113,30 @@ impl WakeUpRegistry {
         let before = registered.listeners.insert(id.clone(), listener);
         drop(registered);
         drop(before);
-        (WakeUpStream { registry: self, id }, is_first)
+        (id, is_first)
+    }
+
+    pub(super) fn poll_next(&self, id: &str, cx: &mut Context<'_>) -> Poll<WakeUp> {
+        let mut registered = self.registered();
+        let Some(listener) = registered.listeners.get_mut(id) else {
+            return Poll::Pending;
+        };
+        let Some(pending) = listener.pending.take() else {
+            let before = waker::replace(&mut listener.waker, cx.waker());
+            drop(registered);
+            drop(before);
+            return Poll::Pending;
+        };
+        Poll::Ready(listener.resolve(pending))
+    }
+
+    /// Nobody listens to this claim any more.
+    pub(super) fn forget(&self, id: &str) {
+        let mut registered = self.registered();
+        let left = registered.listeners.remove(id);
+        drop(registered);
+        // Its waker may be the last handle of a task, whose drop may lock this again.
+        drop(left);
     }
 
     pub(super) fn is_listening(&self, id: &str) -> bool {
@@ -234,38 +258,6 @@ impl WakeUpRegistry {
     fn registered(&self) -> MutexGuard<'_, Registered> {
         // Every change is one map operation, so a panic elsewhere leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The wake-ups of one claim.
-pub(super) struct WakeUpStream<'a> {
-    registry: &'a WakeUpRegistry,
-    id: String,
-}
-
-impl WakeUps for WakeUpStream<'_> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<WakeUp> {
-        let mut registered = self.registry.registered();
-        let Some(listener) = registered.listeners.get_mut(&self.id) else {
-            return Poll::Pending;
-        };
-        let Some(pending) = listener.pending.take() else {
-            let before = waker::replace(&mut listener.waker, cx.waker());
-            drop(registered);
-            drop(before);
-            return Poll::Pending;
-        };
-        Poll::Ready(listener.resolve(pending))
-    }
-}
-
-impl Drop for WakeUpStream<'_> {
-    fn drop(&mut self) {
-        let mut registered = self.registry.registered();
-        let left = registered.listeners.remove(&self.id);
-        drop(registered);
-        // Its waker may be the last handle of a task, whose drop may lock this again.
-        drop(left);
     }
 }
 

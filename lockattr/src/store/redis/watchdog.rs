@@ -14,11 +14,27 @@ use super::server::Server;
 use crate::runtime::background::Elapsed;
 
 /// The connection for renewals alone.
-pub(super) struct Watchdog(Connection);
+#[derive(Clone)]
+pub(super) struct Watchdog {
+    connection: Connection,
+    /// Whether what is renewed is on its way to this node of a cluster.
+    asking: bool,
+}
 
 impl Watchdog {
     pub(super) fn new(server: &Arc<Server>) -> Self {
-        Self(Connection::new(server, server.background.runtime().clone()))
+        Self {
+            connection: Connection::new(server, server.background.runtime().clone()),
+            asking: false,
+        }
+    }
+
+    /// The same connection, for keys that are on their way to this node of a cluster.
+    pub(super) fn asking(&self) -> Self {
+        Self {
+            connection: self.connection.clone(),
+            asking: true,
+        }
     }
 
     /// Sends one command.
@@ -26,17 +42,26 @@ impl Watchdog {
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be silent:
     /// while other replies come in, this one is on its way.
     pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
-        let batcher = match self.0.availability() {
+        let batcher = match self.connection.availability() {
             Availability::Up(batcher) => batcher,
             Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
             Availability::Unfit => return Err(ended()),
         };
         let sent = Instant::now();
-        let mut sending = batcher.send(command);
+        let mut sending = if self.asking {
+            batcher.send_asking(command)
+        } else {
+            batcher.send(command)
+        };
         let mut seen = sending.batcher.replies();
         let answer = loop {
             let until = Instant::now() + patience;
-            let answer = self.0.server().background.until(until, &mut sending).await;
+            let answer = self
+                .connection
+                .server()
+                .background
+                .until(until, &mut sending)
+                .await;
             let now = sending.batcher.replies();
             if answer.is_ok() || now == seen {
                 break answer;
@@ -44,11 +69,11 @@ impl Watchdog {
             seen = now;
         };
         let answer = answer.unwrap_or_else(|Elapsed| Err(silent(patience)));
-        classify(&self.0, &sending.batcher, sent, answer)
+        classify(&self.connection, &sending.batcher, sent, answer)
     }
 
     /// Drops the connection after a protocol error.
     pub(super) fn discard_any(&self) {
-        self.0.discard_any();
+        self.connection.discard_any();
     }
 }
