@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::{Held, Renewal, Renewed};
 use super::Quorum;
 use super::node::Node;
-use super::owned::{OwnedClaim, OwnedHeld};
+use super::owned::OwnedHeld;
 use super::requests::Requests;
 use super::votes;
 use crate::error::StoreError;
@@ -48,38 +48,62 @@ impl Quorum {
         for (node, answer) in more {
             put(&mut answers, node, answer, &mut failed);
         }
-        for (_, request) in requests.into_pending() {
-            self.context
-                .go_on(async move { drop(request.answer.await) });
+        let renewed: Vec<_> = answers
+            .iter()
+            .map(|answers| votes::renewal(answers))
+            .collect();
+        let is_renewed = |one: &Option<Renewal>| matches!(one, Some(Renewal::Until(_)));
+        let holds: Vec<_> = renewed.iter().map(is_renewed).collect();
+        for (node, answers) in (0..self.nodes.len()).map(|node| (node, of_node(&answers, node))) {
+            add_missing_votes(&self.nodes, node, &owned, &holds, answers);
+        }
+        for (node, request) in requests.into_pending() {
+            // One that answers later than the others has lost its vote as well as any.
+            let (nodes, owned, holds) =
+                (Arc::clone(&self.nodes), Arc::clone(&owned), holds.clone());
+            self.context.go_on(async move {
+                if let Ok(each) = request.answer.await {
+                    add_missing_votes(&nodes, node, &owned, &holds, each.into_iter().map(Some));
+                }
+            });
         }
         let errors: Vec<_> = failed.iter().collect();
-        let renewed = owned.iter().zip(&answers).map(|(lease, answers)| {
-            let renewed = votes::renewal(answers);
-            if let Some(Renewal::Until(_)) = renewed {
-                self.add_missing_votes(&lease.claim, answers);
-            }
-            renewed.ok_or_else(|| undecided(answers, &errors))
-        });
-        renewed.collect()
+        let renewed = renewed.into_iter().zip(&answers);
+        renewed
+            .map(|(renewed, answers)| renewed.ok_or_else(|| undecided(answers, &errors)))
+            .collect()
     }
+}
 
-    /// Takes the lease's key where it is gone: at a node that was started anew, or was away when the others
-    /// have granted. The vote counts from the next renewal.
-    fn add_missing_votes(&self, claim: &Arc<OwnedClaim>, answers: &[Option<Renewed>]) {
-        for (node, answer) in self.nodes.iter().zip(answers) {
-            if let Some(Ok(Renewal::Gone)) = answer
-                && node.is_open()
-                && !node.claims.is_busy(&claim.owner)
-            {
-                let nodes = Arc::clone(&self.nodes);
-                let owner = claim.owner.clone();
-                let joins = node.join(claim, move || is_held(&nodes, &owner));
-                let (node, claim) = (Arc::clone(node), Arc::clone(claim));
-                self.context.go_on(async move {
-                    let _ = joins.answer.await;
-                    node.give_back_what_is_owed(&claim);
-                });
-            }
+/// What one node has answered for each lease.
+fn of_node(answers: &[Vec<Option<Renewed>>], node: usize) -> impl Iterator<Item = Option<Renewed>> {
+    answers.iter().map(move |answers| answers[node].clone())
+}
+
+/// Takes the keys of leases that are held where they are gone: at a node that was started anew, or was away
+/// when the others have granted. The vote counts from the next renewal.
+fn add_missing_votes(
+    nodes: &Arc<[Arc<Node>]>,
+    node: usize,
+    leases: &[OwnedHeld],
+    holds: &[bool],
+    answers: impl Iterator<Item = Option<Renewed>>,
+) {
+    let node = &nodes[node];
+    for ((lease, holds), answer) in leases.iter().zip(holds).zip(answers) {
+        let claim = &lease.claim;
+        if *holds
+            && matches!(answer, Some(Ok(Renewal::Gone)))
+            && node.is_open()
+            && !node.claims.is_busy(&claim.owner)
+        {
+            let (all, owner) = (Arc::clone(nodes), claim.owner.clone());
+            let joins = node.join(claim, move || is_held(&all, &owner));
+            let (joining, claim) = (Arc::clone(node), Arc::clone(claim));
+            node.context.go_on(async move {
+                let _ = joins.answer.await;
+                joining.give_back_what_is_owed(&claim);
+            });
         }
     }
 }

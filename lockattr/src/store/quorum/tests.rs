@@ -34,8 +34,11 @@ struct Setup {
 
 impl Setup {
     fn new(count: usize) -> Self {
+        Self::of((0..count).map(|_| StandIn::default()).collect())
+    }
+
+    fn of(nodes: Vec<StandIn>) -> Self {
         let background = Background::start().expect("a thread");
-        let nodes: Vec<_> = (0..count).map(|_| StandIn::default()).collect();
         let quorum = Self::quorum_of(&nodes, &background);
         Self {
             nodes,

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::super::super::{Acquired, Attempt, Found, Release, Renewal, Store, Token};
 use super::super::health::MOST_LATE;
-use super::stand_in::{BOUND, Mode};
+use super::stand_in::{BOUND, Mode, StandIn};
 use super::{Setup, TTL, is_granted};
 
 /// What a caller waits at most for a node that others have outvoted.
@@ -195,4 +195,25 @@ async fn no_vote_is_added_to_a_lease_that_is_over() {
     nodes.nodes[1].set(Mode::InOrder);
     sleep(CLEARED).await;
     assert_eq!(nodes.holders(), [None, None, None]);
+}
+
+/// A node that is farther away than the others has lost its vote as well as any.
+#[tokio::test(start_paused = true)]
+async fn a_missing_vote_is_taken_at_the_slowest_node_too() {
+    let nodes = Setup::of(vec![
+        StandIn::default(),
+        StandIn::default(),
+        StandIn::slow(Duration::from_millis(20)),
+    ]);
+    assert!(is_granted(&nodes.acquire("holder").await));
+    sleep(AT_ONCE).await;
+    nodes.nodes[2].memory.expire(super::LOCK);
+    let leases = [nodes.claim("holder").held(0)];
+    let renewed = nodes.quorum.renew(&leases, BOUND).await.expect("an answer");
+    assert!(
+        matches!(renewed[..], [Ok(Renewal::Until(_))]),
+        "{renewed:?}"
+    );
+    sleep(AT_ONCE).await;
+    assert!(nodes.holders().iter().all(Option::is_some));
 }
