@@ -277,9 +277,7 @@ impl<'a> Stage<'a> {
                 self.proxy.heal();
             }
             Fault::Pause => {
-                let _: () = self
-                    .server
-                    .ask(&format!("CLIENT PAUSE {} ALL", brief.as_millis()));
+                self.server.pause(brief);
                 thread::sleep(brief);
             }
             Fault::DropClients => drop(self.server.drop_clients()),

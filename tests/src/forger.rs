@@ -29,8 +29,10 @@ impl fmt::Debug for Forger {
 impl Forger {
     /// Listens from now on.
     pub fn on(server: &Server) -> Self {
-        let rights = "resetkeys allchannels -@all +publish +psubscribe";
-        let _: () = server.ask(&format!("ACL SETUSER forger on >pw {rights}"));
+        server.set_user(
+            "forger",
+            "on >pw resetkeys allchannels -@all +publish +psubscribe",
+        );
         let url = server.url_as("forger", "pw");
         let client = redis::Client::open(url).expect("a URL");
         let mut publishing = client.get_connection().expect("the server answers");

@@ -31,6 +31,7 @@ pub mod server;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod turn;
+pub mod version;
 pub mod wait;
 pub mod worker;
 

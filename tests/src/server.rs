@@ -15,6 +15,7 @@ use redis::{Connection, ErrorKind, FromRedisValue, RedisError, RedisResult};
 use crate::monitor::Monitor;
 use crate::process;
 use crate::scratch::Scratch;
+use crate::version::{has_channel_rights, version};
 use crate::wait;
 
 /// How long a server may take to start, a command to answer.
@@ -263,8 +264,25 @@ impl Server {
         Commands(calls.collect())
     }
 
+    /// Makes a user, or changes its rights. What is said of channels is left out where users have no
+    /// rights to them.
+    pub fn set_user(&self, name: &str, rights: &str) {
+        let is_known = |right: &&str| {
+            has_channel_rights() || !(right.starts_with('&') || right.ends_with("channels"))
+        };
+        let rights: Vec<&str> = rights.split(' ').filter(is_known).collect();
+        let _: () = self.ask(&format!("ACL SETUSER {name} {}", rights.join(" ")));
+    }
+
+    /// Carries out no command of anybody for this long.
+    pub fn pause(&self, length: Duration) {
+        let _: () = self.ask(&format!("CLIENT PAUSE {}", length.as_millis()));
+    }
+
     /// Watches every command from now on.
     pub fn monitor(&self) -> Monitor {
+        // The connection that the harness asks on says who it is when it is opened: not in between.
+        let _: () = self.ask("PING");
         Monitor::open(self.address(), self.password.as_deref())
     }
 
@@ -461,20 +479,10 @@ fn launch(
         // Where there is one, it comes before all options.
         .args(is_sentinel.then_some(SENTINEL_CONF))
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-        .args([
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--enable-debug-command",
-            "yes",
-        ])
-        .args([
-            "--unixsocket",
-            "redis.sock",
-            "--repl-diskless-sync-delay",
-            "0",
-        ])
+        .args(["--save", "", "--appendonly", "no"])
+        .args(["--unixsocket", "redis.sock"])
+        .args(["--repl-diskless-sync-delay", "0"])
+        .args(debug_commands())
         .args(options)
         .current_dir(scratch.path())
         .stdin(Stdio::null())
@@ -493,6 +501,15 @@ fn launch(
             return Err(fs::read_to_string(&log).unwrap_or_default());
         }
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Allows `DEBUG`, which older servers always do.
+fn debug_commands() -> &'static [&'static str] {
+    if version() < (7, 0) {
+        &[]
+    } else {
+        &["--enable-debug-command", "yes"]
     }
 }
 

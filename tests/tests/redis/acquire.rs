@@ -14,7 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn field_16_a_server_paused_for_longer_than_a_reply_may_take_is_not_busy() {
     let (server, locks) = pair().await;
     // Longer than both attempts; what they asked is carried out afterwards.
-    let _: () = server.ask("CLIENT PAUSE 6000 ALL");
+    server.pause(6 * SECOND);
     let start = Instant::now();
     let result = job(&locks, 42, async { panic!("the body ran") })
         .await

@@ -151,7 +151,7 @@ async fn nothing_is_left_after_replies_were_late() {
 
 #[tokio::test]
 async fn nothing_is_left_after_the_server_was_paused() {
-    let fault = async |ground: &Ground| ground.server.ask("CLIENT PAUSE 1500 WRITE");
+    let fault = async |ground: &Ground| ground.server.pause(FAULT);
     nothing_is_left_after(&[], fault, async |_| {}).await;
 }
 

@@ -102,7 +102,7 @@ async fn a_loss_found_late_is_told_to_a_subscriber_that_blocks() {
 #[tokio::test]
 async fn a_channel_without_subscription_is_told_to_a_log_that_blocks() {
     let server = Server::start();
-    let _: () = server.ask("ACL SETUSER worker on >secret ~* &* +@all");
+    server.set_user("worker", "on >secret ~* &* +@all");
     let url = server.url_as("worker", "secret");
     let locks = Client::builder()
         .prefix("blocked:")

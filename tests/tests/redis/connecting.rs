@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -36,12 +37,13 @@ fn contains_all(text: &str, words: &[&str]) {
 }
 
 /// A server that is a whole cluster by itself, or the part of one that has these slots.
-fn node(slots: &[&str]) -> Server {
+fn node(slots: &[RangeInclusive<u16>]) -> Server {
     let server = Server::with(&["--cluster-enabled", "yes"]);
     for range in slots {
-        let _: () = server.ask(&format!("CLUSTER ADDSLOTSRANGE {range}"));
+        let slots: Vec<String> = range.clone().map(|slot| slot.to_string()).collect();
+        let _: () = server.ask(&format!("CLUSTER ADDSLOTS {}", slots.join(" ")));
     }
-    let state = if *slots == ["0 16383"] { "ok" } else { "fail" };
+    let state = if *slots == [0..=16_383] { "ok" } else { "fail" };
     wait::block_until("the cluster knows its state", || {
         let info: String = server.ask("CLUSTER INFO");
         info.contains(&format!("cluster_state:{state}"))
@@ -51,11 +53,11 @@ fn node(slots: &[&str]) -> Server {
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_refused_when_connecting() {
-    for slots in [&["0 16383"][..], &["0 8000"], &[]] {
+    for slots in [&[0..=16_383][..], &[0..=8_000], &[]] {
         let server = node(slots);
         let text = refused(&server.url()).await;
         contains_all(&text, &["Redis Cluster", "write redis+cluster://"]);
-        if *slots == ["0 16383"] {
+        if *slots == [0..=16_383] {
             assert_eq!(server.size(), 0, "{:?}", server.keys());
         }
         // One that connects later is told as well what is the matter.

@@ -52,8 +52,8 @@ impl Vault {
 }
 
 fn worker(server: &Server, password: &str) {
-    let rights = "allcommands allkeys allchannels";
-    server.ask::<()>(&format!("ACL SETUSER worker reset on >{password} {rights}"));
+    let rights = format!("reset on >{password} allcommands allkeys allchannels");
+    server.set_user("worker", &rights);
 }
 
 #[tokio::test]

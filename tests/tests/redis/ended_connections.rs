@@ -127,7 +127,8 @@ fn what_may_come_late_is_looked_for_after_a_release() {
 fn what_may_come_late_is_looked_for_after_an_extend_that_was_dropped_too() {
     granted_before_its_late_request(|runtime, lease| {
         let mut shorter = Box::pin(lease.extend(TTL / 2));
-        assert!(runtime.block_on(polled(shorter.as_mut(), 1)).is_none());
+        let answered = runtime.block_on(polled(shorter.as_mut(), 1));
+        assert!(answered.is_none(), "{answered:?}");
         drop(shorter);
         thread::sleep(SECOND / 2);
     });

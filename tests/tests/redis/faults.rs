@@ -118,7 +118,8 @@ async fn field_20_a_full_memory_is_unavailable_and_holders_keep_renewing() {
 
 #[tokio::test]
 async fn a_failed_snapshot_is_unavailable_with_the_servers_word() {
-    let server = Server::with(&["--save", "3600 1"]);
+    let server = Server::start();
+    let _: () = server.words(&["CONFIG", "SET", "save", "3600 1"]).unwrap();
     let locks = client(&server).await;
     let lease = locks
         .lock("sync:42")
@@ -169,7 +170,7 @@ async fn a_replica_that_lost_its_master_is_unavailable() {
 
 #[tokio::test]
 async fn an_endless_script_of_others_is_unavailable_with_the_servers_word() {
-    let server = Arc::new(Server::with(&["--busy-reply-threshold", "50"]));
+    let server = Arc::new(Server::with(&["--lua-time-limit", "50"]));
     let locks = client(&server).await;
     let url = server.url();
     let script = thread::spawn(move || {

@@ -66,7 +66,7 @@ async fn a_request_that_comes_after_a_longer_extend_does_not_let_two_hold_the_ke
 #[tokio::test]
 async fn a_shorter_extend_that_is_refused_for_one_of_two_keys_does_not_let_two_hold_the_other() {
     let server = Server::start();
-    let _: () = server.ask("ACL SETUSER app on >pass ~* &* +@all");
+    server.set_user("app", "on >pass ~* &* +@all");
     let locks = Client::connect(server.url_as("app", "pass")).await.unwrap();
     let request = locks.lock_all(["sync:42", "sync:43"]).ttl(30 * SECOND);
     let lease = request.acquire().await.unwrap();

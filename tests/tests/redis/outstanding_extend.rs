@@ -114,7 +114,7 @@ async fn a_longer_extend_beside_a_shorter_one_holds() {
 async fn shorter_extends_that_are_refused_leave_a_lease_as_it_was() {
     for first_is_shorter in [false, true] {
         let server = Server::start();
-        let _: () = server.ask("ACL SETUSER app on >pass ~* &* +@all");
+        server.set_user("app", "on >pass ~* &* +@all");
         let locks = Client::connect(server.url_as("app", "pass")).await.unwrap();
         let request = locks.lock("sync:42").ttl(30 * SECOND).renew(false);
         let lease = request.acquire().await.unwrap();

@@ -482,7 +482,7 @@ async fn a_release_whose_reply_was_lost_is_no_loss() {
 #[test]
 fn a_release_that_comes_when_another_holds_the_key_is_told_as_a_loss() {
     let server = Server::start();
-    let _: () = server.ask("ACL SETUSER app on >pass ~* &* +@all");
+    server.set_user("app", "on >pass ~* &* +@all");
     let [slow, lasting] = runtimes();
     let connecting = Client::connect(server.url_as("app", "pass"));
     let locks = lasting.block_on(connecting).unwrap();

@@ -193,12 +193,13 @@ async fn field_08_killed_connections_go_unnoticed() {
 #[tokio::test]
 async fn field_08_a_pause_shorter_than_the_rest_of_the_ttl_goes_unnoticed() {
     let (server, locks) = pair().await;
-    unnoticed(&server, &locks, || server.ask("CLIENT PAUSE 1200 ALL")).await;
+    let pause = Duration::from_millis(1_200);
+    unnoticed(&server, &locks, || server.pause(pause)).await;
 }
 
 #[tokio::test]
 async fn field_08_an_endless_script_that_is_killed_in_time_goes_unnoticed() {
-    let server = Arc::new(Server::with(&["--busy-reply-threshold", "50"]));
+    let server = Arc::new(Server::with(&["--lua-time-limit", "50"]));
     let locks = client(&server).await;
     unnoticed(&server, &locks, || {
         let url = server.url();
