@@ -69,6 +69,23 @@ async fn a_node_of_a_cluster_is_refused_when_connecting() {
     }
 }
 
+/// Managed servers and careful operators rename commands; within a script the server does not say which
+/// one it does not know.
+#[tokio::test]
+async fn a_server_without_one_of_the_commands_is_refused_when_connecting() {
+    for missing in [
+        "set", "get", "mget", "del", "pexpire", "pttl", "type", "time", "eval", "evalsha", "zadd",
+        "zpopmin", "zrem", "zrank", "zrange",
+    ] {
+        let server = Server::with(&["--rename-command", missing, ""]);
+        let text = refused(&server.url()).await;
+        contains_all(
+            &text,
+            &["needs a server of Redis 6", &format!(" {missing} ")],
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_node_that_sends_elsewhere_is_refused_when_connecting() {
     for answer in ["MOVED 1234 127.0.0.1:1", "ASK 1234 127.0.0.1:1"] {

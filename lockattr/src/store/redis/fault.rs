@@ -263,8 +263,16 @@ impl Said {
 
     /// Whether a right is missing.
     fn is_denied(&self) -> bool {
-        // Older servers have no code for what a script may not do.
-        self.code == "NOPERM" || self.words.contains("user executing the script can't")
+        // No server has a code for what a script may not do.
+        let in_script = ["user executing the script can't", "ACL failure in script"];
+        self.code == "NOPERM" || in_script.iter().any(|words| self.words.contains(words))
+    }
+
+    /// Whether the server lacks a command, or one of its subcommands: `unknown command 'get'`, and in a
+    /// script without its name `Unknown Redis command called from script`.
+    fn is_unknown(&self) -> bool {
+        let words = self.words.to_ascii_lowercase();
+        words.starts_with("unknown ") && words.contains("command")
     }
 
     fn retry(&self) -> Option<RetryWith> {
@@ -298,7 +306,7 @@ impl Said {
         let gap = if words.is_empty() { "" } else { " " };
         let advice = if self.is_denied() {
             RIGHTS
-        } else if words.contains("unknown command") {
+        } else if self.is_unknown() {
             NOT_WHOLE
         } else {
             ""
@@ -342,9 +350,10 @@ const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is 
 const CLUSTER: &str = " (it is a node of a Redis Cluster: write redis+cluster:// in place of redis://, or \
                        rediss+cluster:// in place of rediss://)";
 
-/// The advice where the server does not know a command.
-const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, with scripts, and not a \
-                         Sentinel or a proxy that lacks commands)";
+/// The advice where the server does not know a command: it does not always say which.
+const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, and not a Sentinel or a proxy \
+                         that lacks commands, with these under their own names: set get mget del pexpire pttl type \
+                         time eval evalsha zadd zpopmin zrem zrank zrange publish subscribe pubsub)";
 
 /// The most characters of a server's words that are told.
 const LONGEST: usize = 400;
@@ -463,6 +472,45 @@ mod tests {
             assert!(told.starts_with(&format!("ERR {inner}")), "{told}");
             assert!(told.ends_with(RIGHTS), "{told}");
         }
+        let inner = "ACL failure in script: User jobs has no permissions to run the 'get' command";
+        for place in [
+            "script: a5260dd66ce02462c5b5231c727b3f7772c0bcc5, on @user_script:1.",
+            "script: on @user_script:1.",
+        ] {
+            let told = fault(&format!("ERR {inner} {place}")).error.to_string();
+            let named = inner.replace("User jobs", "this user");
+            assert!(told.starts_with(&format!("ERR {named}")), "{told}");
+            assert!(told.ends_with(RIGHTS), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_the_server_does_not_know_says_which_server_is_needed() {
+        let call = "ERR Error running script (call to f_6c6a69ca11192f3d524585b5d65b8e08d2d8dcc6)";
+        for said in [
+            "ERR unknown command `zpopmin`, with args beginning with: `a`, ".to_owned(),
+            "ERR unknown command 'zpopmin', with args beginning with: 'a' ".to_owned(),
+            "ERR Unknown subcommand or wrong number of arguments for 'numsub'. Try PUBSUB HELP."
+                .to_owned(),
+            "ERR unknown subcommand 'numsub'. Try PUBSUB HELP.".to_owned(),
+            format!(
+                "{call}: @user_script:1: @user_script: 1: Unknown Redis command called from Lua script"
+            ),
+            "ERR Unknown Redis command called from script script: 6c6a, on @user_script:1."
+                .to_owned(),
+            "ERR Unknown Redict command called from script script: 6c6a, on @user_script:1."
+                .to_owned(),
+            "ERR Unknown command called from script script: on @user_script:1.".to_owned(),
+        ] {
+            let told = fault(&said).error.to_string();
+            assert!(told.ends_with(NOT_WHOLE), "{told}");
+        }
+        for other in [
+            "ERR unknown option 'zpopmin'",
+            "ERR the command is not allowed here",
+        ] {
+            assert_eq!(fault(other).error.to_string(), other);
+        }
     }
 
     #[test]
@@ -473,8 +521,8 @@ mod tests {
                 "NOPERM this user has no permissions to run the 'get' command",
             ),
             (
-                "NOPERM ACL failure in script: User billing-7 has no permissions to run the 'get' command",
-                "NOPERM ACL failure in script: this user has no permissions to run the 'get' command",
+                "ERR ACL failure in script: User billing-7 has no permissions to run the 'get' command",
+                "ERR ACL failure in script: this user has no permissions to run the 'get' command",
             ),
             (
                 "NOPERM User billing-7 has no permissions to access the 'lock:a' key",
@@ -493,6 +541,8 @@ mod tests {
             "NOPERM No permissions to access a key",
             "NOPERM this user has no permissions to access one of the keys used as arguments",
             "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments script: 00dd, on @user_script:1.",
+            "ERR ACL failure in script: No permissions to access a key script: 00dd, on @user_script:1.",
+            "ERR ACL failure in script: No permissions to access a key script: on @user_script:1.",
             "CROSSSLOT Keys in request don't hash to the same slot",
         ] {
             assert_eq!(
