@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, LossCause};
 use tests::server::Server;
-use tests::version::has_channel_rights;
+use tests::version::{has_channel_rights, version};
 use tests::{log, wait};
 
 use crate::support::{client, job, nap, pair, timed};
@@ -105,6 +105,28 @@ async fn the_documented_user_can_be_made_and_works() {
     whole_cycle(&locks, &server).await;
     whole_cycle_of_a_waiter(&locks, &server, "lock:").await;
     assert_eq!(denied(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn with_the_right_to_it_the_library_is_shown_in_the_servers_list() {
+    // Earlier servers have no place for it.
+    if version() < (7, 2) {
+        return;
+    }
+    let server = Server::start();
+    let url = user(&server, &format!("{} +client|setinfo", least()));
+    let locks = Client::connect(&url).await.unwrap();
+    whole_cycle(&locks, &server).await;
+    let list: String = server.ask("CLIENT LIST TYPE normal");
+    let library = format!(" lib-name=lockattr lib-ver={}", env!("CARGO_PKG_VERSION"));
+    let users = list.lines().filter(|line| line.contains(" user=worker "));
+    for line in users.clone() {
+        assert!(line.contains(&library), "{line}");
+    }
+    // Of its caller, and for renewals.
+    assert_eq!(users.count(), 2, "{list}");
+    let denied: Vec<redis::Value> = server.ask("ACL LOG");
+    assert!(denied.is_empty(), "{denied:?}");
 }
 
 #[tokio::test]
