@@ -353,3 +353,27 @@ async fn an_onlooker_of_all_channels_keeps_no_dead_waiter_alive() {
     lease.release().await.unwrap();
     assert_eq!(callers.within(LOOK + SLACK, 1).await, [1]);
 }
+
+/// A waiter finds the lock expired and before it in the queue one that nobody can wake: the lock is written
+/// for that one first, and then has to be its own.
+#[tokio::test]
+async fn a_lock_that_was_written_for_a_waiter_who_is_gone_is_written_for_the_next_one() {
+    let (server, locks) = pair().await;
+    let ttl = Duration::from_secs(30);
+    // As long a lease as the next one's, and a longer one.
+    for gone_ttl in ["30000", "60000"] {
+        let _: () = server.ask("SET lock:sync:42 0@h:1 PX 700");
+        let request = locks.lock("sync:42").ttl(ttl).wait(wait::PATIENCE);
+        let waiter = tokio::spawn(request.acquire());
+        wait::until("it waits", || server.waiters("lock:sync:42") == 1).await;
+        let gone = format!("1@h:1 {gone_ttl} 1 lock:wake:1");
+        let queue = "lock:wait:{lock:sync:42}";
+        let _: () = server.words(&["ZADD", queue, "-1", &gone]).unwrap();
+        let lease = waiter.await.unwrap().unwrap();
+        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        let left = server.pttl("lock:sync:42");
+        assert!((25_000..=30_000).contains(&left), "{left} ms");
+        lease.release().await.unwrap();
+        assert_eq!(server.size(), 0);
+    }
+}

@@ -58,8 +58,8 @@ local function wake_first(queue, remaining)
 end
 
 -- Grants a lock that nobody holds to the first waiter whose client is subscribed. That may be
--- `asking`, the entry of the claim that runs this script, which is not sent a message. Answers the new
--- owner, or nothing where nobody is left; and whether the queue is known to be empty.
+-- `asking`, the entry of the claim that runs this script, which is not sent a message and finds the lock
+-- free. Answers the new owner, or nothing where nobody is left; and whether the queue is known to be empty.
 local function grant_next(lock, index, queue, asking)
   local put_back, written, winner = {}, false, nil
   local entry, place = pop_first(queue)
@@ -88,7 +88,8 @@ local function grant_next(lock, index, queue, asking)
     end
     entry, place = pop_first(queue)
   end
-  if written and not winner then
+  -- It names a waiter who could not be woken. Who asks writes it itself.
+  if written and (not winner or entry == asking) then
     redis.call('DEL', lock)
   end
   for _, one in ipairs(put_back) do
