@@ -1,31 +1,19 @@
-//! A client's settings.
+//! A client's settings; what is made of them: `connect`.
 
 use std::error::Error as StdError;
 use std::future::Future;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Client, disabled, nodes};
-use crate::acquire::Context;
 use crate::error::Error;
-use crate::keeper::Keeper;
 use crate::key;
 use crate::limits;
-use crate::owner::Origin;
-use crate::runtime::background::Background;
-use crate::store::fail_fast::{FailFast, Probe};
-use crate::store::memory::Memory;
-use crate::store::quorum::Quorum;
-use crate::store::redis::{self, Credentials, Redis, Replicas};
-use crate::store::unguarded::Unguarded;
-use crate::store::{Claim, Store};
+use crate::store::redis::{self, Credentials, Replicas};
+
+mod connect;
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;
-
-/// How long the key of a check lives where nothing can be deleted.
-const CHECKED_FOR: Duration = Duration::from_secs(10);
 
 /// How long a timeout may be.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
@@ -250,192 +238,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects, and checks that the client may do its work; see [`Client::connect`].
-    ///
-    /// # Errors
-    /// Those of [`Client::connect`].
-    pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        checked(self.connect_lazily(url)?).await
-    }
-
-    /// Connects to several independent nodes, of which a majority grants a lock together, as the description
-    /// of Redlock has it; and checks that the client may do its work at a majority. What is wrong with a node
-    /// of the others is told as a warning.
-    ///
-    /// Three or five nodes, each as in [`Client::connect`] but for `memory:`, each on a machine of its own
-    /// and a replica of none. An even number is allowed, up to eight, and survives no more failures than one
-    /// node less. All clients have to name the same nodes, and each by the same address; their order makes
-    /// no difference. `redis+quorum://h1,h2,h3` is the same as one URL.
-    ///
-    /// A minority of the nodes may be down or silent, and calls are as fast as the rest. A node that keeps
-    /// nothing on disk, or not every write, is to stay away for the longest ttl in use before it is started
-    /// again: it has forgotten whom it has given its vote. Calls with `permits` are refused.
-    ///
-    /// What this survives beside one node, what it does not, and why a resource that must never be written
-    /// late has to be fenced all the same: an outage of a minority, the loss of a minority's data, and one
-    /// wrong clock cost no lock. A process that stands still for longer than its ttl goes on to write if
-    /// nothing but the lock keeps it; clocks of a majority that jump, or a majority that is started anew
-    /// without its data within a ttl, can let two in. [`Lease::token`](crate::Lease::token) grows from
-    /// grant to grant here as well.
-    ///
-    /// ```no_run
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
-    /// use lockattr::Client;
-    ///
-    /// let nodes = ["redis://a:6379", "redis://b:6379", "redis://c:6379"];
-    /// let client = Client::builder().quorum(nodes).await?;
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL or a number of nodes that cannot be used, [`Error::Unavailable`] where too
-    /// many nodes could not be reached or refused a step, in their own words.
-    pub async fn quorum(
-        self,
-        urls: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Client, Error> {
-        checked(self.quorum_lazily(urls)?).await
-    }
-
-    /// The same for a client that connects when it is first used.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL, a setting or a number of nodes that cannot be used.
-    pub fn quorum_lazily(
-        self,
-        urls: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Result<Client, Error> {
-        self.check()?;
-        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
-        let urls = nodes::in_order(urls.collect())?;
-        if disabled::by_environment() {
-            return self.without_locks();
-        }
-        let (origin, background) = (Origin::here(), start_background()?);
-        let node = |url: &String| self.node(url, &origin, &background);
-        let stores = urls.iter().map(node).collect::<Result<_, _>>()?;
-        let store = Arc::new(Quorum::new(stores, &background));
-        Ok(self.client(&background, store, origin, false))
-    }
-
-    /// A client that connects when it is first used, for services that have to start without their
-    /// store. A missing right or a wrong password is found by the first call only.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a URL or a setting that cannot be used.
-    pub fn connect_lazily(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        let url = url.as_ref();
-        self.check()?;
-        if let Some(urls) = nodes::of_url(url)? {
-            return self.quorum_lazily(urls);
-        }
-        if disabled::by_environment() {
-            return self.without_locks();
-        }
-        if url == "memory:" {
-            return self.store(Memory::new());
-        }
-        let (origin, background) = (Origin::here(), start_background()?);
-        let store = self.node(url, &origin, &background)?;
-        Ok(self.client(&background, store, origin, false))
-    }
-
-    /// The store that a URL names.
-    fn node(
-        &self,
-        url: &str,
-        origin: &Origin,
-        background: &Background,
-    ) -> Result<Arc<dyn Store>, Error> {
-        let seeds = redis::seeds(url, &self.access).transpose()?;
-        let settings = redis::RedisConfig {
-            prefix: self.prefix.clone(),
-            id: origin.new_id().to_string(),
-            location: match seeds.as_ref().and_then(|seeds| seeds.first()) {
-                Some(seed) => redis::Location::At(seed.clone()),
-                None => redis::location(url, &self.access)?,
-            },
-            name: self.name.clone(),
-            connect_timeout: self.connect_timeout,
-            reply_timeout: self.reply_timeout,
-            replicas: self.replicas,
-        };
-        let Some(seeds) = seeds else {
-            return Ok(Arc::new(Redis::new(&settings, background)));
-        };
-        let cluster = redis::ClusterConfig {
-            seeds,
-            node: settings,
-            addresses: self.access.addresses.clone(),
-        };
-        Ok(Arc::new(redis::Cluster::new(cluster, background)))
-    }
-
-    /// A client of a store of one's own, or of a [`Memory`] that a test keeps a
-    /// handle of. The timeouts are the store's affair.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for a setting that cannot be used.
-    pub fn store(self, store: impl Store) -> Result<Client, Error> {
-        self.check()?;
-        if let Some(setting) = self.access.any() {
-            return Err(Error::Config(format!(
-                "`{setting}` is for Redis servers, and this client has another store: leave it out"
-            )));
-        }
-        if self.replicas.is_some() {
-            return Err(Error::Config(
-                "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
-                 leave it out, or connect to a redis:// URL"
-                    .to_owned(),
-            ));
-        }
-        if disabled::by_environment() {
-            return self.without_locks();
-        }
-        let background = start_background()?;
-        Ok(self.client(&background, Arc::new(store), Origin::here(), false))
-    }
-
-    pub(super) fn without_locks(self) -> Result<Client, Error> {
-        self.check()?;
-        disabled::tell();
-        let background = start_background()?;
-        Ok(self.client(&background, Arc::new(Unguarded), Origin::here(), true))
-    }
-
-    fn client(
-        self,
-        background: &Background,
-        store: Arc<dyn Store>,
-        origin: Origin,
-        disabled: bool,
-    ) -> Client {
-        let counters = Arc::default();
-        let store = match self.fail_fast {
-            Some(length) => {
-                let id = origin.new_id();
-                let probe = Probe {
-                    lock: format!("{}outage-check:{id}", self.prefix),
-                    owner: origin.owner(id),
-                };
-                Arc::new(FailFast::new(store, background, length, probe))
-            }
-            None => store,
-        };
-        let keeper = if disabled {
-            Keeper::start_unguarded(background, store, counters, origin)
-        } else {
-            Keeper::start(background, store, counters, origin)
-        };
-        Client(Arc::new(Context::new(
-            keeper,
-            self.prefix,
-            self.ttl,
-            disabled,
-        )))
-    }
-
+    /// Whether all settings are in bounds.
     fn check(&self) -> Result<(), Error> {
         let refuse = |reason: String| Err(Error::Config(reason));
         if self.prefix.len() > MAX_PREFIX || self.prefix.contains(['{', '}']) {
@@ -485,24 +288,4 @@ impl ClientBuilder {
             _ => Ok(()),
         }
     }
-}
-
-/// Checks that a client may do its work.
-async fn checked(client: Client) -> Result<Client, Error> {
-    let keeper = &client.0.keeper;
-    let id = keeper.origin().new_id();
-    let (key, owner) = (format!("connect-check:{id}"), keeper.origin().owner(id));
-    let locks = [format!("{}{key}", client.0.prefix)];
-    let claim = Claim::new(&locks, &owner, CHECKED_FOR);
-    let checking = keeper.ask_store(keeper.store.check(claim));
-    match checking.await {
-        Ok(()) => Ok(client),
-        Err(source) => Err(source.told_of(&key)),
-    }
-}
-
-fn start_background() -> Result<Background, Error> {
-    Background::start().map_err(|error| {
-        Error::Config(format!("the client's thread could not be started: {error}"))
-    })
 }
