@@ -50,9 +50,9 @@ impl Client {
     /// | `rediss://…` | the same over TLS, with the feature `tls` |
     /// | `redis+sentinel://[[user]:password@]host[:port][,host[:port]…]/service[/database]` | the primary of a service that Redis Sentinel watches over |
     /// | `rediss+sentinel://…` | the same over TLS, to the sentinels as well |
-    /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | the same over a Unix socket |
-    /// | `redis+quorum://…@host1[:port],host2,host3…`, `rediss+quorum://…` | a majority of several independent servers; see [`ClientBuilder::quorum`] |
     /// | `redis+cluster://[[user]:password@]host[:port],host[:port]…` | a Redis Cluster, of which these nodes are asked first; `rediss+cluster://…` over TLS |
+    /// | `redis+quorum://[[user]:password@]host[:port],host[:port],host[:port]…` | a majority of independent servers; see [`ClientBuilder::quorum`]; `rediss+quorum://…` over TLS |
+    /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | one server, over a Unix socket |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
@@ -94,6 +94,7 @@ impl Client {
     /// | `+client\|setname` | the [name](ClientBuilder::name) is not shown, and failovers are noticed by asking |
     ///
     /// At the Redis servers, `+role` is needed beside the rights of a single server.
+    ///
     /// # Redis Cluster
     /// Each lock is on the node of its hash slot, with the helper keys that belong to it, and costs what it
     /// costs on a single server. Redirections, slots that move and replicas that take the place of their

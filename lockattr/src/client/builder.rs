@@ -21,7 +21,7 @@ const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::
 /// The longest name, in bytes.
 const MAX_NAME: usize = 256;
 
-/// Settings of a client; see [`Client::builder`].
+/// Settings of a client; see [`Client::builder`](crate::Client::builder).
 #[derive(Clone, Debug)]
 #[must_use = "a builder makes no client before `connect`, `connect_lazily`, `quorum` or `store`"]
 pub struct ClientBuilder {
