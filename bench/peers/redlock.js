@@ -24,9 +24,12 @@ const ready = () => {
 // A client of its own.
 class Locks {
   constructor(url) {
-    this.redis = new Redis(url);
-    this.trying = new Redlock([this.redis], { retryCount: 0 });
-    this.waiting = new Redlock([this.redis], { retryCount: -1 });
+    const hosts = url.split('redis+quorum://')[1];
+    const urls = hosts ? hosts.split(',').map((host) => `redis://${host}/`) : [url];
+    const nodes = urls.map((url) => new Redis(url));
+    this.redis = nodes[0];
+    this.trying = new Redlock(nodes, { retryCount: 0 });
+    this.waiting = new Redlock(nodes, { retryCount: -1 });
   }
 
   attempt(key) {

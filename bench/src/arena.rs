@@ -30,12 +30,7 @@ impl Asked {
 impl Arena {
     pub fn on(core: &str) -> Self {
         let arena = Self::anywhere();
-        let process = arena.server.info("server")["process_id"].clone();
-        let pinned = Command::new("taskset")
-            .args(["-acp", core, &process])
-            .stdout(Stdio::null())
-            .status();
-        assert!(pinned.is_ok_and(|status| status.success()), "taskset works");
+        pin(&arena.server, core);
         arena
     }
 
@@ -60,6 +55,16 @@ impl Arena {
         monitor.seen();
         Count(monitor)
     }
+}
+
+/// Has a server run on one core.
+pub fn pin(server: &Server, core: &str) {
+    let process = server.info("server")["process_id"].clone();
+    let pinned = Command::new("taskset")
+        .args(["-acp", core, &process])
+        .stdout(Stdio::null())
+        .status();
+    assert!(pinned.is_ok_and(|status| status.success()), "taskset works");
 }
 
 /// A count that runs. The server is slower meanwhile, so no time is taken then.

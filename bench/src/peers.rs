@@ -20,7 +20,7 @@ pub fn version(subject: Subject) -> Option<String> {
     match subject.language {
         Language::Rust => {
             let name = match subject.id {
-                "raw" => "redis",
+                "raw" | "majority" => "redis",
                 "attribute" => "lockattr",
                 id => id,
             };

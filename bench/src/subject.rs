@@ -6,6 +6,7 @@ use bench_roles::Words;
 
 mod attribute;
 mod lockattr;
+mod majority;
 mod raw;
 
 /// The language of a library, and so how its process is started.
@@ -50,6 +51,14 @@ pub const RAW: Subject = Subject {
     language: Language::Rust,
     waits: false,
     renews: Some(renewal(10, None)),
+};
+
+pub const MAJORITY: Subject = Subject {
+    id: "majority",
+    name: "raw commands",
+    language: Language::Rust,
+    waits: false,
+    renews: None,
 };
 
 pub const LOCKATTR: Subject = Subject {
@@ -146,6 +155,7 @@ pub fn play(words: &Words) {
     match words.library() {
         "raw" if words.role() == "ping" => bench_roles::play_ping(words),
         "raw" => bench_roles::play_locks::<raw::Raw>(words),
+        "majority" => bench_roles::play_calls::<majority::Majority>(words),
         "lockattr" => bench_roles::play_locks::<lockattr::ByHand>(words),
         "attribute" => bench_roles::play_calls::<attribute::Attribute>(words),
         _ => bench_others::play(words),

@@ -19,6 +19,7 @@ mod lost;
 mod peers;
 mod refused;
 mod throughput;
+mod topologies;
 
 /// How much of everything is done.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +41,7 @@ impl Effort {
 /// A table's name on the command line and in `results/`, and how it is made.
 pub type Entry = (&'static str, fn(Effort) -> Section);
 
-pub const TABLES: [Entry; 12] = [
+pub const TABLES: [Entry; 13] = [
     ("peers", peers::measure),
     ("cost", cost::measure),
     ("throughput", throughput::measure),
@@ -51,6 +52,7 @@ pub const TABLES: [Entry; 12] = [
     ("hold", hold::measure),
     ("calls", calls::measure),
     ("lost", lost::measure),
+    ("topologies", topologies::measure),
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rslock::{Lock, LockManager};
 
-use bench_roles::{Calls, Locks};
+use bench_roles::{Calls, Locks, nodes};
 use tokio::task::AbortHandle;
 
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub struct Rslock {
 
 impl Calls for Rslock {
     async fn connect(url: &str, ttl: Duration) -> Self {
-        let waiting = LockManager::new(vec![url]);
+        let waiting = LockManager::new(nodes(url));
         let mut trying = waiting.clone();
         trying.set_retry(0, Duration::from_millis(1));
         let this = Self {

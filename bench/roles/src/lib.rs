@@ -13,6 +13,17 @@ mod role;
 pub use clock::now;
 pub use role::{Words, play_calls, play_locks, play_ping, ready, run, tell};
 
+/// The servers of a URL, each by one of its own: one, or the nodes of a quorum.
+pub fn nodes(url: &str) -> Vec<String> {
+    match url.strip_prefix("redis+quorum://") {
+        Some(hosts) => hosts
+            .split(',')
+            .map(|host| format!("redis://{host}/"))
+            .collect(),
+        None => vec![url.to_owned()],
+    }
+}
+
 /// A library that can guard a call.
 pub trait Calls: Clone + Send + Sync + 'static {
     /// A client of its own, with connections of its own.

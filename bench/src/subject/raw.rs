@@ -26,6 +26,17 @@ pub struct Raw {
 }
 
 impl Raw {
+    /// Takes a key for its holder, which nobody else has.
+    pub async fn take(&self, held: &Held) {
+        let answer: Value = query(&held.set(self.ttl), &self.connection).await;
+        assert_eq!(answer, Value::Okay, "a free key");
+    }
+
+    /// Gives back what it has, if anything.
+    pub async fn give_back(&self, held: &Held) {
+        query::<i64>(&held.script(&self.release), &self.connection).await;
+    }
+
     async fn renew(&self, held: &Held) {
         let mut command = held.script(&self.renew);
         command.arg(self.ttl);
@@ -39,6 +50,21 @@ pub struct Held {
 }
 
 impl Held {
+    pub fn of(key: &str) -> Self {
+        let number = OWNERS.fetch_add(1, Ordering::Relaxed);
+        Self {
+            key: key.to_owned(),
+            owner: format!("{}:{number}", std::process::id()),
+        }
+    }
+
+    fn set(&self, ttl: u64) -> Cmd {
+        let mut command = redis::cmd("SET");
+        command.arg(&self.key).arg(&self.owner).arg("NX").arg("PX");
+        command.arg(ttl);
+        command
+    }
+
     fn script(&self, hash: &str) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(hash).arg(1).arg(&self.key).arg(&self.owner);
@@ -77,16 +103,9 @@ impl Locks for Raw {
     type Kept = JoinHandle<()>;
 
     async fn attempt(&self, key: &str) -> Option<Held> {
-        let number = OWNERS.fetch_add(1, Ordering::Relaxed);
-        let owner = format!("{}:{number}", std::process::id());
-        let mut command = redis::cmd("SET");
-        command.arg(key).arg(&owner).arg("NX").arg("PX");
-        command.arg(self.ttl);
-        let answer: Value = query(&command, &self.connection).await;
-        (answer == Value::Okay).then(|| Held {
-            key: key.to_owned(),
-            owner,
-        })
+        let held = Held::of(key);
+        let answer: Value = query(&held.set(self.ttl), &self.connection).await;
+        (answer == Value::Okay).then_some(held)
     }
 
     async fn wait(&self, key: &str) -> Held {
@@ -94,7 +113,7 @@ impl Locks for Raw {
     }
 
     async fn release(&self, held: Held) {
-        query::<i64>(&held.script(&self.release), &self.connection).await;
+        self.give_back(&held).await;
     }
 
     /// A task for each lease, as is often written.
