@@ -56,6 +56,8 @@ struct QueueTable {
     held: HashSet<HeldAlone, AsItIs>,
     /// Several have met.
     met: HashMap<QueueId, Waiters, AsItIs>,
+    /// How many times that was the case.
+    meetings: u32,
 }
 
 /// A lease as the only thing of its queue.
@@ -460,7 +462,8 @@ impl QueueTable {
         self.met.entry(id).or_insert_with(|| {
             let asking = self.asking.remove(&id);
             let held = self.held.take(&id).map(|HeldAlone(lease)| lease);
-            Waiters::of(permits, asking, held)
+            self.meetings = self.meetings.wrapping_add(1);
+            Waiters::of(permits, asking, held, self.meetings)
         })
     }
 }

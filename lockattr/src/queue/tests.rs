@@ -5,6 +5,8 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
+use tokio::sync::oneshot;
+
 use super::waiters::IN_A_ROW;
 use super::*;
 use crate::error::LossCause;
@@ -455,4 +457,33 @@ fn turn(
     if !queue.hand_over(&lease) {
         queue.left(&lease);
     }
+}
+
+/// A queue that nobody is in is forgotten, and the next one begins to count anew.
+#[test]
+fn who_leaves_a_queue_that_is_over_takes_nobody_out_of_the_next() {
+    let queue = queues();
+    let key = QueueId::from(7);
+    let entrant = |waits| Entrant {
+        waits,
+        ..Random(0).entrant(1, true)
+    };
+    let front = |entry| match entry {
+        Entry::Front(front) => front,
+        _ => panic!("nobody is there"),
+    };
+    let place = |entry| match entry {
+        Entry::Behind(place) => place,
+        _ => panic!("somebody asks"),
+    };
+    let asks = front(queue.enter(key, entrant(true)));
+    let mut told = place(queue.enter(key, entrant(false)));
+    asks.busy(&elsewhere());
+    assert!(matches!(told.try_told(), Ok(Told::Busy(_))));
+    drop(asks);
+    let _asks = front(queue.enter(key, entrant(true)));
+    let mut waits = place(queue.enter(key, entrant(true)));
+    go(told);
+    let missing = oneshot::error::TryRecvError::Empty;
+    assert_eq!(waits.try_told().err(), Some(missing));
 }

@@ -66,11 +66,13 @@ pub(crate) enum Hurried {
 pub(super) type Chosen = (Option<(Teller, u64)>, Vec<Teller>);
 
 impl Waiters {
-    /// With those that were there before several met: one that asks, or one that holds.
+    /// With those that were there before several met: one that asks, or one that holds. Its numbers are
+    /// those of no other `meeting`: callers of an earlier one may go away later.
     pub(super) fn of(
         permits: u32,
         asking: Option<Instant>,
         held: Option<Arc<Acquisition>>,
+        meeting: u32,
     ) -> Self {
         let front = |expected| Asking {
             number: 0,
@@ -81,7 +83,7 @@ impl Waiters {
             permits,
             fronts: asking.map(front).into_iter().collect(),
             held: held.into_iter().collect(),
-            next_number: 1,
+            next_number: (u64::from(meeting) << 32) + 1,
             waiting: BTreeMap::new(),
             in_a_row: 0,
             among_others: false,
