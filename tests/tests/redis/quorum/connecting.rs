@@ -92,3 +92,26 @@ async fn a_client_does_not_connect_to_a_minority() {
     assert!(text.contains("NOREPLICAS"), "{text}");
     assert!(start.elapsed() < BOUND + SLACK);
 }
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_quorum_over_tls() {
+    let authority = tests::tls::Authority::new();
+    let (servers, urls): (Vec<_>, Vec<_>) = (0..3).map(|_| authority.server("127.0.0.1")).unzip();
+    let hosts = urls.iter().map(|url| {
+        let host = url.trim_start_matches("rediss://");
+        host.trim_end_matches('/').to_owned()
+    });
+    let url = format!("rediss+quorum://{}", hosts.collect::<Vec<_>>().join(","));
+    let trusting = || Client::builder().root_certificates(authority.pem());
+    let one = trusting().connect(&url).await.unwrap();
+    let other = trusting().quorum(&urls).await.unwrap();
+    let lease = take(&one).await;
+    assert!(is_busy(&other.lock(KEY).acquire().await));
+    servers[0].freeze();
+    lease.release().await.unwrap();
+    take(&other).await.release().await.unwrap();
+    servers[0].thaw();
+    let error = Client::connect(&url).await.unwrap_err().to_string();
+    assert!(error.contains("certificate"), "{error}");
+}
