@@ -32,6 +32,7 @@ pub struct ClientBuilder {
     name: Option<String>,
     fail_fast: Option<Duration>,
     replicas: Option<Replicas>,
+    delayed_restart: Option<Duration>,
     access: redis::Access,
 }
 
@@ -45,6 +46,7 @@ impl Default for ClientBuilder {
             name: None,
             fail_fast: None,
             replicas: None,
+            delayed_restart: None,
             access: redis::Access::default(),
         }
     }
@@ -160,6 +162,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Refuses to connect to a quorum of which a node keeps nothing on disk and was started less than the
+    /// longest ttl in use ago: it may have forgotten whom it gave its vote. Not checked unless set; at least
+    /// 10 ms, at most 366 days.
+    ///
+    /// The rule of delayed restarts is that of the description of Redlock, and it is the operator's to
+    /// keep: this finds out where it was not kept before a client connects, and not what is started anew
+    /// later. Every node is heard, so that one which does not answer costs `connect` its bound. Needs the
+    /// right `+info`.
+    pub fn delayed_restart(mut self, longest_ttl: Duration) -> Self {
+        self.delayed_restart = Some(longest_ttl);
+        self
+    }
+
     /// The root certificates, in PEM form, by which a `rediss://` server, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
@@ -248,6 +263,9 @@ impl ClientBuilder {
             ));
         }
         limits::ttl(self.ttl).map_err(Error::Config)?;
+        if let Some(longest_ttl) = self.delayed_restart {
+            limits::ttl(longest_ttl).map_err(Error::Config)?;
+        }
         let lengths = [
             ("connect timeout", Some(self.connect_timeout)),
             ("reply timeout", Some(self.reply_timeout)),

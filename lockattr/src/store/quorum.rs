@@ -60,6 +60,8 @@ pub(crate) struct Quorum {
     nodes: Arc<[Arc<Node>]>,
     context: Context,
     longest_answer: Duration,
+    /// Whether the check waits for every node, and not for a majority.
+    checks_all: bool,
 }
 
 /// How many nodes there may be.
@@ -86,6 +88,15 @@ impl Quorum {
                 .collect(),
             context,
             longest_answer,
+            checks_all: false,
+        }
+    }
+
+    /// The same with a check that hears every node.
+    pub(crate) fn checking_all(self) -> Self {
+        Self {
+            checks_all: true,
+            ..self
         }
     }
 

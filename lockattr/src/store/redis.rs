@@ -52,6 +52,7 @@ mod renew;
 mod repeated_releases;
 mod replicas;
 mod reply;
+mod restart;
 mod script;
 mod sentinel;
 mod server;
@@ -98,6 +99,8 @@ pub(crate) struct Redis {
     reply_timeout: Duration,
     /// How long one request may take: for connecting and for the answer.
     request_timeout: Duration,
+    /// How long a server that keeps nothing on disk has to have run, where that is checked.
+    delayed_restart: Option<Duration>,
     subscriber: Subscriber,
     scripts: Arc<Scripts>,
     /// Where the server may move.
@@ -125,6 +128,8 @@ pub(crate) struct RedisConfig {
     pub(crate) reply_timeout: Duration,
     /// Where grants count once replicas have them.
     pub(crate) replicas: Option<Replicas>,
+    /// How long a server that keeps nothing on disk has to have run, where that is checked.
+    pub(crate) delayed_restart: Option<Duration>,
 }
 
 impl Redis {
@@ -173,6 +178,7 @@ impl Redis {
             watchdog: Watchdog::new(&server),
             reply_timeout: config.reply_timeout,
             request_timeout,
+            delayed_restart: config.delayed_restart,
             subscriber,
             scripts: Arc::new(scripts),
             acknowledgements: acknowledgements.map(Arc::new),

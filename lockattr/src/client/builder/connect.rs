@@ -85,7 +85,11 @@ impl ClientBuilder {
         let (origin, background) = (Origin::here(), start_background()?);
         let node = |url: &String| self.node(url, &origin, &background);
         let stores = urls.iter().map(node).collect::<Result<_, _>>()?;
-        let store = Arc::new(Quorum::new(stores, &background));
+        let mut quorum = Quorum::new(stores, &background);
+        if self.delayed_restart.is_some() {
+            quorum = quorum.checking_all();
+        }
+        let store = Arc::new(quorum);
         Ok(self.client(&background, store, origin, false))
     }
 
@@ -99,6 +103,13 @@ impl ClientBuilder {
         self.check()?;
         if let Some(urls) = nodes::of_url(url)? {
             return self.quorum_lazily(urls);
+        }
+        if self.delayed_restart.is_some() {
+            return Err(Error::Config(
+                "`delayed_restart` is for a quorum, whose nodes may not forget a vote, and this URL is of none: \
+                 leave it out"
+                    .to_owned(),
+            ));
         }
         if disabled::by_environment() {
             return self.without_locks();
@@ -130,6 +141,7 @@ impl ClientBuilder {
             connect_timeout: self.connect_timeout,
             reply_timeout: self.reply_timeout,
             replicas: self.replicas,
+            delayed_restart: self.delayed_restart,
         };
         let Some(seeds) = seeds else {
             return Ok(Arc::new(Redis::new(&settings, background)));

@@ -9,7 +9,8 @@ use super::votes;
 use crate::error::StoreError;
 
 impl Quorum {
-    /// Answers as soon as a majority is in order, or cannot be. Of the others it is told what is wrong.
+    /// Answers as soon as a majority is in order, or cannot be, unless all are to be heard. Of the others it
+    /// is told what is wrong. A node that may give no vote is no client's.
     pub(super) async fn check_nodes(&self, claim: Arc<OwnedClaim>) -> Result<(), StoreError> {
         let checks = self.nodes.iter().enumerate().map(|(index, node)| {
             let (node, claim) = (Arc::clone(node), Arc::clone(&claim));
@@ -25,11 +26,12 @@ impl Quorum {
         let needed = votes::majority(self.nodes.len());
         let mut in_order = 0;
         let mut errors = Vec::new();
-        while in_order < needed
+        while (in_order < needed || self.checks_all)
             && let Some((_, answer)) = requests.next().await
         {
             match answer {
                 Ok(()) => in_order += 1,
+                Err(error) if error.is_invalid() => return Err(error),
                 Err(error) => errors.push(error),
             }
             if errors.len() > self.nodes.len() - needed {

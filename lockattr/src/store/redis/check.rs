@@ -74,7 +74,8 @@ impl Redis {
             checked => checked,
         };
         let Err(failed) = checked else {
-            return self.check_replicas(claim).await;
+            self.check_replicas(claim).await?;
+            return self.check_restart().await;
         };
         let why = probe::at(self.connections.server(), failed.answered).await;
         Err(why.map_or(failed.fault, |why| Fault::last(StoreError::refused(why))))

@@ -61,6 +61,7 @@ impl OwnServer {
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),
             replicas: None,
+            delayed_restart: None,
         };
         Redis::new(&settings, background)
     }

@@ -475,6 +475,7 @@ mod tests {
             connect_timeout: BOUND,
             reply_timeout: BOUND,
             replicas: None,
+            delayed_restart: None,
         };
         let server = Server::new(&config, &Background::start().unwrap());
         let timeouts = Timeouts::start(&server.background, BOUND);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lockattr::Error;
+use lockattr::{Client, Error};
 use tests::wait;
 
 use super::{KEY, LOCK, Nodes, take};
@@ -71,4 +71,51 @@ async fn a_node_that_comes_back_takes_the_place_of_one_that_goes() {
     nap(4_000).await;
     assert!(lease.remaining() > Duration::ZERO);
     lease.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_that_was_started_too_early_is_refused_where_that_is_checked() {
+    let nodes = Nodes::start(3);
+    let checking = |ttl| Client::builder().delayed_restart(ttl).quorum(nodes.urls());
+    let hour = Duration::from_secs(3_600);
+    let early = checking(hour).await.unwrap_err();
+    let told = early.to_string();
+    assert!(matches!(early, Error::Invalid { .. }), "{early:?}");
+    assert!(
+        told.contains("the node at 127.0.0.1:") && told.contains("connect again in"),
+        "{told}"
+    );
+    // One that writes down what it is told may be started at any time.
+    for server in &nodes.servers[1..] {
+        let _: () = server.ask("CONFIG SET appendonly yes");
+    }
+    let told = checking(hour).await.unwrap_err().to_string();
+    assert!(
+        told.contains(&nodes.servers[0].address().to_string()),
+        "{told}"
+    );
+    let _: () = nodes.servers[0].ask("CONFIG SET appendonly yes");
+    assert!(checking(hour).await.is_ok());
+    // Without the check, and where all have run for long enough.
+    let other = Nodes::start(3);
+    assert!(Client::builder().quorum(other.urls()).await.is_ok());
+    let long_ago = async || {
+        let client = Client::builder().delayed_restart(Duration::from_secs(1));
+        client.quorum(other.urls()).await.is_ok()
+    };
+    let start = Instant::now();
+    while !long_ago().await {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        nap(100).await;
+    }
+}
+
+#[tokio::test]
+async fn a_delayed_restart_is_of_a_quorum() {
+    let builder = || Client::builder().delayed_restart(Duration::from_secs(30));
+    for url in ["redis://127.0.0.1/", "memory:"] {
+        let refused = builder().connect_lazily(url).unwrap_err();
+        assert!(matches!(refused, Error::Config(_)), "{refused:?}");
+        assert!(refused.to_string().contains("is for a quorum"), "{refused}");
+    }
 }

@@ -108,6 +108,7 @@ impl OwnCluster {
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),
             replicas: None,
+            delayed_restart: None,
         };
         let config = ClusterConfig {
             seeds: vec![seed],
