@@ -252,11 +252,7 @@ impl Store for Redis {
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
-        Box::pin(async move {
-            self.acquire_locks(claim, attempt)
-                .await
-                .map_err(Fault::told)
-        })
+        Box::pin(self.acquire_locks(claim, attempt))
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
@@ -264,11 +260,7 @@ impl Store for Redis {
     }
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
-        Box::pin(async move {
-            self.release_locks(claim, release)
-                .await
-                .map_err(Fault::told)
-        })
+        Box::pin(self.release_locks(claim, release))
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

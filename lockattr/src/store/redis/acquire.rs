@@ -12,6 +12,7 @@ use super::reply::{Outcome, outcome};
 use super::script::Form;
 use super::timeouts::Deadline;
 use super::{Redis, millis};
+use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
 impl Redis {
@@ -19,10 +20,29 @@ impl Redis {
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
-    ) -> Result<Acquired, Fault> {
-        self.check_ttl(&claim)?;
-        let acquired = self.ask_for_locks(claim, attempt).await?;
-        self.acknowledged(claim, acquired).await
+    ) -> Result<Acquired, StoreError> {
+        let mut deadline = self.deadline_of_two();
+        if self.acknowledgements.is_none() {
+            return match self.acquire_once(claim, attempt, &mut deadline).await {
+                Ok(acquired) => Ok(acquired),
+                Err(fault) => {
+                    let again = self.acquire_again(claim, attempt, fault, &mut deadline);
+                    Box::pin(again).await.map_err(Fault::told)
+                }
+            };
+        }
+        let acknowledged = Box::pin(async {
+            self.check_ttl(&claim)?;
+            let acquired = match self.acquire_once(claim, attempt, &mut deadline).await {
+                Ok(acquired) => acquired,
+                Err(fault) => {
+                    self.acquire_again(claim, attempt, fault, &mut deadline)
+                        .await?
+                }
+            };
+            self.acknowledged(claim, acquired).await
+        });
+        acknowledged.await.map_err(Fault::told)
     }
 
     /// Refuses a claim that would have ended before its grant counts.
@@ -51,17 +71,20 @@ impl Redis {
         Ok(acquired)
     }
 
-    async fn ask_for_locks(&self, claim: Claim<'_>, attempt: Attempt) -> Result<Acquired, Fault> {
-        let mut deadline = self.deadline_of_two();
-        match self.acquire_once(claim, attempt, &mut deadline).await {
-            Err(fault) if fault.is_transient() => {
-                let in_doubt = fault.error.is_in_doubt();
-                Box::pin(self.contend(claim, attempt, in_doubt, &mut deadline))
-                    .await
-                    .map_err(|fault| fault.after(in_doubt))
-            }
-            answer => answer,
+    /// Goes on after a fault, on a new connection where that may help.
+    async fn acquire_again(
+        &self,
+        claim: Claim<'_>,
+        attempt: Attempt,
+        fault: Fault,
+        deadline: &mut Deadline<'_>,
+    ) -> Result<Acquired, Fault> {
+        if !fault.is_transient() {
+            return Err(fault);
         }
+        let in_doubt = fault.error.is_in_doubt();
+        let answer = self.contend(claim, attempt, in_doubt, deadline).await;
+        answer.map_err(|fault| fault.after(in_doubt))
     }
 
     pub(super) async fn acquire_once(

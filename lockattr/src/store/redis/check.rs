@@ -92,7 +92,7 @@ impl Redis {
         };
         let acquired = self.acquire_locks(claim, Attempt::default()).await;
         let released = self.release_locks(claim, Release::whatever(false)).await;
-        acquired.and(released).map(drop)
+        acquired.and(released).map(drop).map_err(Fault::last)
     }
 
     async fn check_once(&self, claim: Claim<'_>) -> Result<(), FailedCheck> {

@@ -19,6 +19,7 @@ use super::script::{Form, Lua};
 use super::timeouts::Deadline;
 use super::wakeups::UnclaimedGrant;
 use super::{Redis, millis};
+use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{Claim, Found, Leave, Release};
 
@@ -27,15 +28,16 @@ impl Redis {
         &self,
         claim: Claim<'_>,
         release: Release<'_>,
-    ) -> Result<Found, Fault> {
+    ) -> Result<Found, StoreError> {
         let mut deadline = self.deadline();
-        match self.release_once(claim, release, &mut deadline).await {
+        let released = match self.release_once(claim, release, &mut deadline).await {
             Err(fault) if fault.is_transient() => {
                 let again = Box::pin(self.release_once(claim, release, &mut deadline));
                 after_failed(&fault, &release, again.await)
             }
             answer => answer,
-        }
+        };
+        released.map_err(Fault::told)
     }
 
     pub(super) async fn release_once(
