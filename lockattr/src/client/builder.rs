@@ -105,7 +105,9 @@ impl ClientBuilder {
     /// asked for that long, the next call finds out for itself.
     ///
     /// Only what was not answered, or could not be reached, is an outage: a refusal of the store's
-    /// concerns its own call. Renewals and releases go out all the while.
+    /// concerns its own call. Renewals and releases go out all the while. Each node of a cluster is away
+    /// by itself: calls for keys on the others are as ever, and so is the first call for a list of keys
+    /// on several nodes.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockattr::Error> {

@@ -4,7 +4,12 @@
 //! connection or a reply may take. Here the first one does; those that come after it are told what it
 //! was told, while the background asks the store now and then. The first answer, to whatever step, ends
 //! that. Renewals and releases are never held back, and neither is what a store refuses in its own words.
+//!
+//! A store of several servers has parts, each of which may be away by itself: an outage is one of the locks
+//! that are kept there, and so is the answer that ends it.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::future::ready;
 use std::mem;
 use std::pin::Pin;
@@ -22,26 +27,37 @@ use crate::runtime::jitter::jittered;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A store, and what is known of its outage.
+/// So many parts at most are remembered for having answered.
+const MOST_PARTS: usize = 256;
+
+/// A store, and what is known of its outages.
 #[derive(Clone, Debug)]
 pub(crate) struct FailFast(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     store: Arc<dyn Store>,
     background: Background,
     /// For how long an outage is taken to last after it was seen.
     length: Duration,
-    probe: Probe,
-    outage: Mutex<Option<Outage>>,
+    /// An owner that holds nothing: to give that back changes nothing, and is answered by a store that answers.
+    nobody: String,
+    part_of: PartOf,
+    parts: Mutex<HashMap<u64, Part>>,
 }
 
-/// A lock that nobody takes, and an owner that holds nothing: to give that back changes nothing, and is
-/// answered by a store that answers.
-#[derive(Debug)]
-pub(crate) struct Probe {
-    pub(crate) lock: String,
-    pub(crate) owner: String,
+/// Which part of its store keeps these locks now.
+pub(crate) type PartOf = Arc<dyn Fn(&[String]) -> u64 + Send + Sync>;
+
+/// The only part of a store that is there or away as a whole.
+pub(crate) fn whole() -> PartOf {
+    Arc::new(|_| 0)
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    /// When it answered last. What was asked before and fails later is no outage.
+    answered: Option<Instant>,
+    outage: Option<Outage>,
 }
 
 #[derive(Debug)]
@@ -55,25 +71,28 @@ struct Outage {
 }
 
 impl FailFast {
+    /// `nobody` is an owner that holds nothing.
     pub(crate) fn new(
         store: Arc<dyn Store>,
+        part_of: PartOf,
         background: &Background,
         length: Duration,
-        probe: Probe,
+        nobody: String,
     ) -> Self {
         Self(Arc::new(Inner {
             store,
             background: background.clone(),
             length,
-            probe,
-            outage: Mutex::default(),
+            nobody,
+            part_of,
+            parts: Mutex::default(),
         }))
     }
 
-    /// What a call is told instead of asking.
-    fn told(&self) -> Option<StoreError> {
-        let mut known = self.0.outage();
-        let outage = known.as_mut()?;
+    /// What a claim on these locks is told instead of asking.
+    fn told(&self, part: u64, locks: &[String]) -> Option<StoreError> {
+        let mut parts = self.0.parts();
+        let outage = parts.get_mut(&part)?.outage.as_mut()?;
         let ago = outage.seen.elapsed();
         if ago >= self.0.length {
             return None;
@@ -85,18 +104,18 @@ impl FailFast {
             ago.as_millis(),
             outage.error
         ));
-        drop(known);
+        drop(parts);
         if begins {
-            let probing = self.clone();
+            let (probing, locks) = (self.clone(), locks.to_vec());
             self.0
                 .background
-                .spawn(async move { probing.probe().await });
+                .spawn(async move { probing.probe(part, &locks).await });
         }
         Some(error)
     }
 
-    /// Asks the store now and then, for as long as it is away and somebody wants to know.
-    async fn probe(&self) {
+    /// Asks for locks of a part now and then, for as long as it is away and somebody wants to know.
+    async fn probe(&self, part: u64, locks: &[String]) {
         let inner = &*self.0;
         let mut pause = FIRST_PAUSE;
         loop {
@@ -105,16 +124,16 @@ impl FailFast {
                 .sleep_until(Instant::now() + jittered(pause))
                 .await;
             pause = (2 * pause).min(LONGEST_PAUSE);
-            let locks = [inner.probe.lock.clone()];
-            let claim = Claim::new(&locks, &inner.probe.owner, inner.length);
+            let asked = Instant::now();
+            let claim = Claim::new(locks, &inner.nobody, inner.length);
             let asking = inner.store.release(claim, Release::whatever(false));
-            let answer = inner.background.ask(asking).await;
-            inner.saw(match &answer {
-                Some(answer) => answer.as_ref().err(),
-                None => return,
-            });
-            let mut known = inner.outage();
-            let Some(outage) = known.as_mut() else {
+            let Some(answer) = inner.background.ask(asking).await else {
+                return;
+            };
+            inner.saw(part, asked, answer.as_ref().err());
+            let mut parts = inner.parts();
+            let outage = parts.get_mut(&part).and_then(|part| part.outage.as_mut());
+            let Some(outage) = outage else {
                 return;
             };
             if !mem::take(&mut outage.was_told) {
@@ -126,32 +145,53 @@ impl FailFast {
 }
 
 impl Inner {
-    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
-        // Replaced as a whole, or a flag of it.
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn parts(&self) -> MutexGuard<'_, HashMap<u64, Part>> {
+        // Every change is done or not begun when something panics.
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step was answered, or has failed so.
-    fn saw(&self, error: Option<&StoreError>) {
-        let mut known = self.outage();
-        let before = match (error.filter(|error| error.is_outage()), &mut *known) {
-            (None, known) => known.take(),
-            (Some(error), Some(outage)) => {
-                outage.seen = Instant::now();
-                let before = mem::replace(&mut outage.error, error.clone());
-                drop(known);
-                drop(before);
-                return;
+    /// A step that was asked of a part then was answered, or has failed so.
+    fn saw(&self, part: u64, asked: Instant, error: Option<&StoreError>) {
+        let now = Instant::now();
+        let mut parts = self.parts();
+        let known = parts.entry(part).or_default();
+        let before = match error.filter(|error| error.is_outage()) {
+            None => {
+                known.answered = Some(now);
+                known.outage.take().map(|outage| outage.error)
             }
-            (Some(error), known @ None) => known.replace(Outage {
-                error: error.clone(),
-                seen: Instant::now(),
-                is_probed: false,
-                was_told: false,
-            }),
+            Some(_) if known.answered >= Some(asked) => None,
+            Some(error) => match &mut known.outage {
+                Some(outage) => {
+                    outage.seen = now;
+                    Some(mem::replace(&mut outage.error, error.clone()))
+                }
+                unknown @ None => {
+                    *unknown = Some(Outage {
+                        error: error.clone(),
+                        seen: now,
+                        is_probed: false,
+                        was_told: false,
+                    });
+                    None
+                }
+            },
         };
-        drop(known);
+        if parts.len() > MOST_PARTS {
+            parts.retain(|_, part| part.outage.is_some());
+        }
+        drop(parts);
+        // The store's own, like what it was made with.
         drop(before);
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner")
+            .field("store", &self.store)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
     }
 }
 
@@ -165,35 +205,49 @@ impl Store for FailFast {
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
-        if let Some(error) = self.told() {
+        let part = (self.0.part_of)(claim.locks);
+        if let Some(error) = self.told(part, claim.locks) {
             return Box::pin(ready(Err(error)));
         }
+        let asked = Instant::now();
         let asking = self.0.store.acquire(claim, attempt);
         Box::pin(async move {
             let answer = asking.await;
-            self.0.saw(answer.as_ref().err());
+            self.0.saw(part, asked, answer.as_ref().err());
             answer
         })
     }
 
     fn renew<'a>(&'a self, leases: &'a [Held<'a>], patience: Duration) -> Reply<'a, Vec<Renewed>> {
+        let asked = Instant::now();
         let renewing = self.0.store.renew(leases, patience);
         Box::pin(async move {
             let answers = renewing.await;
-            if let Ok(each) = &answers
-                && each.iter().any(Result::is_ok)
-            {
-                self.0.saw(None);
+            let each = answers.iter().flatten();
+            let renewed = leases.iter().zip(each).filter(|(_, one)| one.is_ok());
+            let mut parts: Vec<_> = renewed
+                .map(|(lease, _)| (self.0.part_of)(lease.claim.locks))
+                .collect();
+            parts.sort_unstable();
+            parts.dedup();
+            for part in parts {
+                self.0.saw(part, asked, None);
             }
             answers
         })
     }
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
+        let part = (self.0.part_of)(claim.locks);
+        let asked = Instant::now();
         let releasing = self.0.store.release(claim, release);
         Box::pin(async move {
             let answer = releasing.await;
-            self.0.saw(answer.as_ref().err());
+            // Where it was not known what is held, a minority of a quorum is enough to know that there was
+            // something.
+            if release.slot.is_some() || !matches!(answer, Ok(Found::Ours)) {
+                self.0.saw(part, asked, answer.as_ref().err());
+            }
             answer
         })
     }

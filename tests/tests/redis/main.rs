@@ -25,6 +25,7 @@ mod ended_connections;
 mod events;
 mod extend;
 mod fail_fast;
+mod fail_fast_parts;
 mod failed_waiters;
 mod fallback;
 mod fallback_grants;

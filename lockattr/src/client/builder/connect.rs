@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::owner::Origin;
 use crate::runtime::background::Background;
-use crate::store::fail_fast::{FailFast, Probe};
+use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
 use crate::store::quorum::Quorum;
-use crate::store::redis::{self, Redis};
+use crate::store::redis::{self, Cluster, Redis};
 use crate::store::unguarded::Unguarded;
 use crate::store::{Claim, Store};
 
@@ -83,13 +83,16 @@ impl ClientBuilder {
             return self.without_locks();
         }
         let (origin, background) = (Origin::here(), start_background()?);
-        let node = |url: &String| self.node(url, &origin, &background);
+        let node = |url: &String| {
+            let node = self.node(url, &origin, &background);
+            node.map(|(store, _)| store)
+        };
         let stores = urls.iter().map(node).collect::<Result<_, _>>()?;
         let mut quorum = Quorum::new(stores, &background);
         if self.delayed_restart.is_some() {
             quorum = quorum.checking_all();
         }
-        let store = Arc::new(quorum);
+        let store = self.failing_fast(Arc::new(quorum), fail_fast::whole(), &background, &origin);
         Ok(self.client(&background, store, origin, false))
     }
 
@@ -118,17 +121,18 @@ impl ClientBuilder {
             return self.store(Memory::new());
         }
         let (origin, background) = (Origin::here(), start_background()?);
-        let store = self.node(url, &origin, &background)?;
+        let (store, part_of) = self.node(url, &origin, &background)?;
+        let store = self.failing_fast(store, part_of, &background, &origin);
         Ok(self.client(&background, store, origin, false))
     }
 
-    /// The store that a URL names.
+    /// The store that a URL names, and its parts.
     fn node(
         &self,
         url: &str,
         origin: &Origin,
         background: &Background,
-    ) -> Result<Arc<dyn Store>, Error> {
+    ) -> Result<(Arc<dyn Store>, PartOf), Error> {
         let seeds = redis::seeds(url, &self.access).transpose()?;
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
@@ -144,14 +148,17 @@ impl ClientBuilder {
             delayed_restart: self.delayed_restart,
         };
         let Some(seeds) = seeds else {
-            return Ok(Arc::new(Redis::new(&settings, background)));
+            let server = Arc::new(Redis::new(&settings, background));
+            return Ok((server, fail_fast::whole()));
         };
         let cluster = redis::ClusterConfig {
             seeds,
             node: settings,
             addresses: self.access.addresses.clone(),
         };
-        Ok(Arc::new(redis::Cluster::new(cluster, background)))
+        let cluster = Arc::new(Cluster::new(cluster, background));
+        let part_of = Arc::clone(&cluster);
+        Ok((cluster, Arc::new(move |locks| part_of.part_of(locks))))
     }
 
     /// A client of a store of one's own, or of a [`Memory`] that a test keeps a
@@ -176,8 +183,9 @@ impl ClientBuilder {
         if disabled::by_environment() {
             return self.without_locks();
         }
-        let background = start_background()?;
-        Ok(self.client(&background, Arc::new(store), Origin::here(), false))
+        let (origin, background) = (Origin::here(), start_background()?);
+        let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
+        Ok(self.client(&background, store, origin, false))
     }
 
     pub(in crate::client) fn without_locks(self) -> Result<Client, Error> {
@@ -185,6 +193,23 @@ impl ClientBuilder {
         disabled::tell();
         let background = start_background()?;
         Ok(self.client(&background, Arc::new(Unguarded), Origin::here(), true))
+    }
+
+    /// The store as calls ask it.
+    fn failing_fast(
+        &self,
+        store: Arc<dyn Store>,
+        part_of: PartOf,
+        background: &Background,
+        origin: &Origin,
+    ) -> Arc<dyn Store> {
+        match self.fail_fast {
+            Some(length) => {
+                let nobody = origin.owner(origin.new_id());
+                Arc::new(FailFast::new(store, part_of, background, length, nobody))
+            }
+            None => store,
+        }
     }
 
     fn client(
@@ -195,17 +220,6 @@ impl ClientBuilder {
         disabled: bool,
     ) -> Client {
         let counters = Arc::default();
-        let store = match self.fail_fast {
-            Some(length) => {
-                let id = origin.new_id();
-                let probe = Probe {
-                    lock: format!("{}outage-check:{id}", self.prefix),
-                    owner: origin.owner(id),
-                };
-                Arc::new(FailFast::new(store, background, length, probe))
-            }
-            None => store,
-        };
         let keeper = if disabled {
             Keeper::start_unguarded(background, store, counters, origin)
         } else {

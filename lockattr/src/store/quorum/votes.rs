@@ -236,9 +236,13 @@ pub(super) fn token(answers: &[Option<Result<Token, StoreError>>]) -> Option<Tok
     lost.map(Token::NotHeld)
 }
 
-/// Why a majority cannot be asked. It is in doubt where one of them is.
+/// Why a majority cannot be asked. It is in doubt where one of them is, by replicas where nothing else is; and
+/// an outage where those that are away would be missed by every call.
 pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {
-    let in_doubt = errors.iter().any(|error| error.is_in_doubt());
+    let count = |is: fn(&StoreError) -> bool| errors.iter().filter(|error| is(error)).count();
+    let in_doubt = count(StoreError::is_in_doubt);
+    let unacknowledged = count(StoreError::is_unacknowledged);
+    let missed = nodes - majority(nodes);
     let mut texts: Vec<String> = Vec::new();
     for error in errors {
         let text = error.to_string();
@@ -251,8 +255,12 @@ pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {
         errors.len(),
         texts.join("; ")
     );
-    if in_doubt {
+    if unacknowledged > missed || unacknowledged > 0 && unacknowledged == in_doubt {
+        StoreError::unacknowledged(why)
+    } else if in_doubt > 0 {
         StoreError::in_doubt(why)
+    } else if count(StoreError::is_outage) > missed {
+        StoreError::unreachable(why)
     } else {
         StoreError::refused(why)
     }

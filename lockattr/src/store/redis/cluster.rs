@@ -10,6 +10,7 @@
 //! waits, and `renewals` asks all nodes at the same time.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,14 @@ impl Cluster {
             nodes: Arc::new(Nodes::new(node, seeds, addresses, background)),
             names,
         }
+    }
+
+    /// Says of locks whether the same nodes keep them, which are there or away together.
+    pub(crate) fn part_of(&self, locks: &[String]) -> u64 {
+        let slots = locks.iter().map(|lock| slot_of(lock));
+        let mut part = DefaultHasher::new();
+        self.nodes.addresses_of(slots).hash(&mut part);
+        part.finish()
     }
 
     /// The deadline of a request and of all its repetitions.

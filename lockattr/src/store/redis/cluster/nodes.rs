@@ -4,6 +4,7 @@
 //! that it does not keep says so, and a node that is gone says nothing. What to do then is left to
 //! `steering`; asking the nodes anew is left to `refresh`.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -107,6 +108,19 @@ impl Nodes {
         let index = map.slots[usize::from(slot)];
         let redis = map.nodes.get(usize::from(index))?.redis.as_ref();
         redis.map(Arc::clone)
+    }
+
+    /// Where the nodes are that are known to keep the slots.
+    pub(super) fn addresses_of(
+        &self,
+        slots: impl Iterator<Item = u16>,
+    ) -> BTreeSet<Option<Address>> {
+        let map = self.map();
+        let indices = slots.map(|slot| usize::from(map.slots[usize::from(slot)]));
+        let nodes = indices.map(|index| map.nodes.get(index));
+        nodes
+            .map(|node| node.map(|node| node.address.clone()))
+            .collect()
     }
 
     /// The address at which clients reach the one that a node has named.
