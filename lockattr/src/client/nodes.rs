@@ -8,8 +8,12 @@ use crate::store::quorum::NODES;
 /// What follows the scheme of each node in the URL of a quorum.
 const QUORUM: &str = "+quorum";
 
-/// The port of a URL that names none.
+/// What the scheme of a URL that names sentinels ends in.
+const SENTINEL: &str = "+sentinel";
+
+/// The port of a URL that names none, and of one that names sentinels.
 const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26_379;
 
 /// The URLs of the nodes of `redis+quorum://[user:password@]h1,h2,h3[/…]`; `None` where it is no such URL.
 /// What stands before and behind the hosts is each node's.
@@ -73,29 +77,66 @@ pub(super) fn in_order(urls: Vec<String>) -> Result<Vec<String>, Error> {
     if urls.iter().any(|url| url == "memory:") {
         return refuse("`memory:` is this process alone, and no node of a quorum".to_owned());
     }
-    let mut nodes: Vec<_> = urls.into_iter().map(|url| (address(&url), url)).collect();
+    let mut nodes: Vec<_> = urls.into_iter().map(|url| (Place::of(&url), url)).collect();
     nodes.sort();
-    for pair in nodes.windows(2) {
-        if let [(one, _), (other, _)] = pair
-            && one == other
-        {
+    for (index, (one, _)) in nodes.iter().enumerate() {
+        let others = nodes[..index].iter().map(|(other, _)| other);
+        if let Some(address) = others.filter_map(|other| one.shares_with(other)).next() {
             return refuse(format!(
-                "a quorum counts each node once, and {one} is named twice: leave one of them out"
+                "a quorum counts each node once, and {address} is named twice: leave one of them out"
             ));
         }
     }
     Ok(nodes.into_iter().map(|(_, url)| url).collect())
 }
 
-/// Host and port of a URL, or the path of its socket, without what it logs in with or asks for there: two
-/// databases of a server are one node.
-fn address(url: &str) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    if scheme == "unix" {
-        return rest.split('?').next().unwrap_or(rest).to_owned();
+/// What a URL names, without what it logs in with or asks for there: two databases of a server are one node.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Each host and port, in order; or the path of a socket.
+    addresses: Vec<String>,
+    /// Of the services that the same sentinels watch over; otherwise empty.
+    service: String,
+}
+
+impl Place {
+    fn of(url: &str) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        if scheme == "unix" {
+            return Self {
+                addresses: vec![rest.split('?').next().unwrap_or(rest).to_owned()],
+                service: String::new(),
+            };
+        }
+        let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let hosts = authority.rsplit('@').next().unwrap_or(authority);
+        let (port, service) = if scheme.ends_with(SENTINEL) {
+            let path = behind.trim_start_matches('/');
+            (SENTINEL_PORT, path.split(['/', '?', '#']).next())
+        } else {
+            (PORT, None)
+        };
+        let mut addresses: Vec<_> = hosts.split(',').map(|host| address(host, port)).collect();
+        addresses.sort();
+        Self {
+            addresses,
+            service: service.unwrap_or_default().to_owned(),
+        }
     }
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
-    let host = authority.rsplit('@').next().unwrap_or(authority);
+
+    /// An address at which both are, if they are the same: sentinels and nodes of a cluster are known by any
+    /// of them.
+    fn shares_with(&self, other: &Self) -> Option<&str> {
+        let mut shared = self.addresses.iter();
+        let shared = shared.find(|address| other.addresses.contains(address));
+        shared
+            .filter(|_| self.service == other.service)
+            .map(String::as_str)
+    }
+}
+
+/// Host and port.
+fn address(host: &str, default: u16) -> String {
     let has_port = host
         .rsplit_once(':')
         .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -103,7 +144,7 @@ fn address(url: &str) -> String {
     if has_port {
         host
     } else {
-        format!("{host}:{PORT}")
+        format!("{host}:{default}")
     }
 }
 
@@ -147,6 +188,35 @@ mod tests {
         let twice = refused(&["redis://:secret@h1/1", "redis://h2", "redis://H1:6379/2"]);
         assert!(twice.contains("h1:6379 is named twice"), "{twice}");
         assert!(!twice.contains("secret"), "{twice}");
+    }
+
+    #[test]
+    fn a_node_is_told_from_another_by_all_that_makes_it_one() {
+        for nodes in [
+            ["one", "two", "three"].map(|service| format!("redis+sentinel://a,b/{service}")),
+            ["a,b", "c,d", "e"].map(|hosts| format!("redis+cluster://{hosts}")),
+            ["a", "b", "c"].map(|socket| format!("unix:///run/{socket}?db=1")),
+        ] {
+            assert!(in_order(nodes.to_vec()).is_ok(), "{nodes:?}");
+        }
+        for [one, other] in [
+            [
+                "redis+sentinel://a,b:26379/one/1",
+                "redis+sentinel://:secret@B,a/one?sentinel_password=secret",
+            ],
+            [
+                "redis+cluster://a,b:7",
+                "valkey+cluster://:secret@b:7,A:6379",
+            ],
+            ["unix:///run/a?db=1", "unix:///run/a?pass=secret"],
+            ["redis://[::1]", "redis://[::1]:6379/2"],
+        ] {
+            let told = refused(&["redis://c", one, other]);
+            assert!(
+                told.contains("named twice") && !told.contains("secret"),
+                "{told}"
+            );
+        }
     }
 
     #[test]
