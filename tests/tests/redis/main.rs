@@ -65,6 +65,7 @@ mod renewal;
 mod renewal_batches;
 mod repeated_releases;
 mod replicas;
+mod replicas_cluster;
 mod replicas_faults;
 mod rights;
 mod runtimes;

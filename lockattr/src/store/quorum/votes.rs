@@ -243,6 +243,13 @@ pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {
     let in_doubt = count(StoreError::is_in_doubt);
     let unacknowledged = count(StoreError::is_unacknowledged);
     let missed = nodes - majority(nodes);
+    // What so many nodes never take, whatever their state, the quorum does not either.
+    let invalid = errors.iter().find(|error| error.is_invalid());
+    if count(StoreError::is_invalid) > missed
+        && let Some(invalid) = invalid
+    {
+        return (*invalid).clone();
+    }
     let mut texts: Vec<String> = Vec::new();
     for error in errors {
         let text = error.to_string();

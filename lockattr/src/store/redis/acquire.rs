@@ -46,7 +46,7 @@ impl Redis {
     }
 
     /// Refuses a claim that would have ended before its grant counts.
-    pub(super) fn check_ttl(&self, claim: &Claim<'_>) -> Result<(), Fault> {
+    fn check_ttl(&self, claim: &Claim<'_>) -> Result<(), Fault> {
         match &self.acknowledgements {
             Some(acknowledgements) => acknowledgements
                 .refuse_short(claim.ttl)
@@ -65,8 +65,9 @@ impl Redis {
             (&self.acknowledgements, &acquired)
         {
             let held = claim.held(*slot);
-            let acknowledged = acknowledgements.acknowledge(&self.names, &held);
-            Box::pin(acknowledged).await.map_err(Fault::last)?;
+            let asking = self.is_asking();
+            let acknowledged = acknowledgements.acknowledge(&self.names, &held, asking);
+            Box::pin(acknowledged).await?;
         }
         Ok(acquired)
     }

@@ -10,10 +10,11 @@
 //! waits, and `renewals` asks all nodes at the same time.
 
 use std::fmt;
+use std::future::ready;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::addresses::AddressMap;
 use super::fault::Fault;
@@ -22,6 +23,7 @@ use super::release::after_failed;
 use super::target::Target;
 use super::timeouts::Deadline;
 use super::{Redis, RedisConfig};
+use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
@@ -111,9 +113,10 @@ impl Cluster {
         let mut steering = Steering::new(&self.nodes, slot);
         if let Some(node) = self.nodes.of_slot(slot) {
             self.hear(claim, attempt, &node, deadline).await;
-            match node.acquire_once(claim, attempt, deadline).await {
-                Ok(answer) => return node.acknowledged(claim, answer).await,
+            let answer = node.acquire_once(claim, attempt, deadline).await;
+            match acknowledged(&node, claim, answer, deadline).await {
                 Err(fault) => steering.failed(node, fault),
+                answer => return answer,
             }
         }
         Box::pin(self.acquire_steered(claim, attempt, steering, deadline)).await
@@ -142,9 +145,9 @@ impl Cluster {
             } else {
                 node.acquire_once(claim, attempt, deadline).await
             };
-            match answer {
-                Ok(answer) => return node.acknowledged(claim, answer).await,
+            match acknowledged(&node, claim, answer, deadline).await {
                 Err(fault) => steering.failed(node, fault),
+                answer => return answer,
             }
         }
     }
@@ -278,6 +281,22 @@ impl Cluster {
     }
 }
 
+/// Passes a node's answer on once enough replicas have what it grants. The keys may have moved meanwhile, to
+/// where they are asked for anew.
+async fn acknowledged(
+    node: &Redis,
+    claim: Claim<'_>,
+    answer: Result<Acquired, Fault>,
+    deadline: &mut Deadline<'_>,
+) -> Result<Acquired, Fault> {
+    let begun = Instant::now();
+    let acknowledged = node.acknowledged(claim, answer?).await;
+    if acknowledged.is_err() {
+        deadline.spend(begun.elapsed());
+    }
+    acknowledged
+}
+
 impl Store for Cluster {
     fn limits(&self) -> Limits {
         Limits::default()
@@ -290,6 +309,9 @@ impl Store for Cluster {
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
+        if let Some(why) = self.nodes.too_short(claim.ttl) {
+            return Box::pin(ready(Err(StoreError::invalid(why))));
+        }
         if !Self::is_in_one_slot(&claim) {
             return Box::pin(async move {
                 let acquired = self.acquire_list(claim, attempt).await;

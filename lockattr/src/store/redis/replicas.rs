@@ -66,13 +66,16 @@ struct Grant {
     locks: Vec<String>,
     owner: String,
     ttl: Duration,
+    /// Whether the keys are on their way to this node of a cluster.
+    asking: bool,
     /// Until when it is waited for.
     until: Instant,
     tell: oneshot::Sender<Acknowledged>,
 }
 
-/// Why a grant does not count, where it does not.
-type Acknowledged = Result<(), StoreError>;
+/// Why a grant does not count, where it does not; and which node of a cluster has the keys by now, where this
+/// one says so.
+type Acknowledged = Result<(), Fault>;
 
 impl Acknowledgements {
     pub(super) fn new(
@@ -109,14 +112,20 @@ impl Acknowledgements {
         too_short(self.replicas.timeout, ttl).map_or(Ok(()), |why| Err(StoreError::invalid(why)))
     }
 
-    /// Waits until enough replicas have what was granted.
-    pub(super) async fn acknowledge(&self, names: &Names, held: &Held<'_>) -> Acknowledged {
+    /// Waits until enough replicas have what was granted; `asking` where the keys are on their way here.
+    pub(super) async fn acknowledge(
+        &self,
+        names: &Names,
+        held: &Held<'_>,
+        asking: bool,
+    ) -> Acknowledged {
         let (tell, told) = oneshot::channel();
         let now = Instant::now();
         let grant = Grant {
             locks: names.held(held).into_owned(),
             owner: held.claim.owner.to_owned(),
             ttl: held.claim.ttl,
+            asking,
             until: now + self.replicas.timeout,
             tell,
         };
@@ -124,10 +133,10 @@ impl Acknowledgements {
         let _ = self.joined.send(grant);
         match self.background.until(now + self.longest(), told).await {
             Ok(Ok(acknowledged)) => acknowledged,
-            Ok(Err(_)) => Err(unasked(&ended().error)),
+            Ok(Err(_)) => Err(unasked(ended())),
             Err(Elapsed) => {
                 let Replicas { count, timeout } = self.replicas;
-                Err(StoreError::unacknowledged(format!(
+                Err(refused(format!(
                     "granted, but not known to be acknowledged by {count} replicas within {timeout:?}: \
                      given back"
                 )))
@@ -189,9 +198,9 @@ impl Rounds {
         } = match answers {
             Ok(answers) => answers,
             Err(fault) => {
-                let error = unasked(&fault.error);
+                let fault = unasked(fault);
                 for grant in grants {
-                    let _ = grant.tell.send(Err(error.clone()));
+                    let _ = grant.tell.send(Err(fault.clone()));
                 }
                 return Vec::new();
             }
@@ -200,10 +209,11 @@ impl Rounds {
         let mut left = Vec::new();
         for (grant, held) in grants.into_iter().zip(held) {
             let acknowledged = match held {
-                Err(fault) => Err(unasked(&fault.error)),
-                Ok(false) => Err(StoreError::unacknowledged(
+                Err(fault) => Err(unasked(fault)),
+                Ok(false) => Err(refused(
                     "granted, and gone before its replicas had it: the server was restarted or \
-                     replaced, or the key was deleted",
+                     replaced, or the key was deleted"
+                        .to_owned(),
                 )),
                 Ok(true) if replicas >= self.replicas.count => Ok(()),
                 Ok(true) if after >= LONGEST_WAIT && now < grant.until => {
@@ -218,9 +228,9 @@ impl Rounds {
         left
     }
 
-    fn by_fewer(&self, replicas: u32) -> StoreError {
+    fn by_fewer(&self, replicas: u32) -> Fault {
         let Replicas { count, timeout } = self.replicas;
-        StoreError::unacknowledged(format!(
+        refused(format!(
             "granted, but acknowledged by {replicas} of {count} replicas within {timeout:?}: given \
              back (`INFO replication` on the server shows its replicas and which of them lag)"
         ))
@@ -256,19 +266,31 @@ impl Rounds {
         let send = |command| Arc::clone(&batcher).send(command);
         let renewals: Vec<_> = grants
             .iter()
-            .map(|grant| Box::pin(send(grant.renewal(form))) as Boxed<'_, _>)
+            .map(|grant| {
+                let renewal = grant.renewal(form);
+                let renewing = if grant.asking {
+                    Arc::clone(&batcher).send_asking(renewal)
+                } else {
+                    send(renewal)
+                };
+                Box::pin(renewing) as Boxed<'_, _>
+            })
             .collect();
         let mut renewals = pin!(all(renewals));
         let mut wait = redis::cmd("WAIT");
         // In whole milliseconds, of which 0 would be without end.
         wait.arg(self.replicas.count).arg(millis(left) + 1);
-        let mut waiting = send(wait);
+        let mut wait = Some(wait);
+        // What is sent with its own `ASKING` has no order with the rest: `WAIT` follows its answers.
+        let is_ordered = !grants.iter().any(|grant| grant.asking);
+        let mut waiting = wait.take_if(|_| is_ordered).map(send);
         let mut waited = None;
         // The first poll sends them in this order. Renewals are held up by nothing.
         let renewed = poll_fn(|cx| {
             let renewed = renewals.as_mut().poll(cx);
             if waited.is_none()
-                && let Poll::Ready(answer) = Pin::new(&mut waiting).poll(cx)
+                && let Some(waiting) = &mut waiting
+                && let Poll::Ready(answer) = Pin::new(waiting).poll(cx)
             {
                 waited = Some(answer);
             }
@@ -280,16 +302,21 @@ impl Rounds {
         let answers = answers.map_err(|Elapsed| self.failed(&batcher, silent(self.reply_timeout)));
         for (grant, answer) in grants.iter().zip(answers?) {
             match self.is_held(&batcher, grant, answer) {
-                Err(fault) if fault.is_transient() || fault.retry.is_some() => return Err(fault),
+                Err(fault)
+                    if fault.is_transient() || fault.retry == Some(RetryWith::ScriptText) =>
+                {
+                    return Err(fault);
+                }
                 answer => held.push(answer),
             }
         }
-        let answer = if let Some(answer) = waited {
-            answer
-        } else {
-            let longest = left + self.reply_timeout;
-            let answer = background.until(now + longest, waiting).await;
-            answer.unwrap_or_else(|Elapsed| Err(silent(longest)))
+        let answer = match (waited, waiting.or(wait.map(send))) {
+            (None, Some(waiting)) => {
+                let longest = left + self.reply_timeout;
+                let answer = background.until(now + longest, waiting).await;
+                answer.unwrap_or_else(|Elapsed| Err(silent(longest)))
+            }
+            (answer, _) => answer.unwrap_or_else(|| Err(ended())),
         };
         let (answer, _) = classify(&self.connection, &batcher, now, answer).map_err(no_wait)?;
         match integer(&answer).and_then(|count| u32::try_from(count).ok()) {
@@ -354,11 +381,19 @@ pub(crate) fn too_short(timeout: Duration, ttl: Duration) -> Option<String> {
     })
 }
 
-/// It is not known whether replicas have the grant.
-fn unasked(error: &StoreError) -> StoreError {
-    StoreError::unacknowledged(format!(
-        "granted, but its replicas could not be asked, and given back: {error}"
-    ))
+/// It is not known whether replicas have the grant. The round has tried again by itself what a new connection
+/// may help.
+fn unasked(mut fault: Fault) -> Fault {
+    fault.error = StoreError::unacknowledged(format!(
+        "granted, but its replicas could not be asked, and given back: {}",
+        fault.error
+    ));
+    fault.replace = false;
+    fault
+}
+
+fn refused(why: String) -> Fault {
+    Fault::last(StoreError::unacknowledged(why))
 }
 
 /// Says what is needed where the server takes no `WAIT`.

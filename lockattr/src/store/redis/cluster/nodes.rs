@@ -15,7 +15,7 @@ use super::waiters::Waiters;
 use crate::runtime::background::Background;
 use crate::store::redis::addresses::{Address, AddressMap};
 use crate::store::redis::timeouts::Timeouts;
-use crate::store::redis::{Redis, RedisConfig};
+use crate::store::redis::{Redis, RedisConfig, too_short};
 
 /// So many nodes are remembered that the cluster names no more: all that it names may go at once.
 const MOST_FORMER: usize = 100;
@@ -96,6 +96,12 @@ impl Nodes {
         replicas.map_or(Duration::ZERO, |replicas| {
             replicas.timeout + self.config.reply_timeout
         })
+    }
+
+    /// Why a claim would have ended before its grant counts, if it would.
+    pub(super) fn too_short(&self, ttl: Duration) -> Option<String> {
+        let replicas = self.config.replicas?;
+        too_short(replicas.timeout, ttl)
     }
 
     pub(super) fn reply_timeout(&self) -> Duration {
