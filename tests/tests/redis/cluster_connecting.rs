@@ -1,9 +1,9 @@
 //! What `connect` finds on the nodes of a cluster: databases, addresses, rights, certificates.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error};
+use lockattr::{Client, ClientBuilder, Error};
 use tests::cluster::Cluster;
 use tests::fake::Fake;
 use tests::server::Server;
@@ -11,6 +11,7 @@ use tests::wait;
 
 use crate::cluster::client;
 use crate::rights::least;
+use crate::support::{BOUND, SLACK};
 
 /// What a user needs on each node of a cluster beside the rights on a single server.
 const OF_CLUSTER: [&str; 3] = ["+cluster|slots", "+cluster|info", "+asking"];
@@ -192,4 +193,32 @@ async fn a_cluster_over_tls() {
     let locks = builder().connect(cluster.tls_url()).await.unwrap();
     works(&cluster, &locks, 0).await;
     refused(&cluster.tls_url(), &["certificate"]).await;
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_be_connected_to_is_told_in_time() {
+    let options = [
+        "--cluster-node-timeout",
+        "60000",
+        "--cluster-require-full-coverage",
+        "no",
+    ];
+    let cluster = Cluster::with(3, 0, &options);
+    let gone = cluster.primary(1).address();
+    let nowhere = move |_: &str, port| {
+        let host = "no-such-host.invalid".to_owned();
+        (port == gone.port()).then_some((host, port))
+    };
+    let told = async |builder: ClientBuilder, address: String| {
+        let begun = Instant::now();
+        let told = builder.connect(cluster.url_of(&[0, 2])).await.unwrap_err();
+        let took = begun.elapsed();
+        assert!(told.to_string().contains(&address), "{told}");
+        assert!(took < BOUND + SLACK, "{took:?}: {told}");
+    };
+    let nobody = format!("no-such-host.invalid:{}", gone.port());
+    told(Client::builder().addresses(nowhere), nobody).await;
+    cluster.freeze(1);
+    told(Client::builder(), gone.to_string()).await;
+    cluster.thaw(1);
 }

@@ -77,6 +77,8 @@ enum Attempt {
     IsPrimary(RawConnection),
     /// It is not, or does not answer; the words follow "the Redis server at …".
     Failed(String),
+    /// It has not answered in the time that there was.
+    Silent,
     /// It refuses this client, and would so again.
     Refused(String),
     /// The sentinels say something else by now.
@@ -142,7 +144,7 @@ impl Sentinels {
         within: Instant,
     ) -> Result<(RawConnection, u64), String> {
         self.start(server);
-        let mut why = String::new();
+        let mut failed: Option<(Address, String)> = None;
         loop {
             let candidates = self.candidates(server, within).await?;
             for (index, candidate) in candidates.iter().enumerate() {
@@ -150,22 +152,25 @@ impl Sentinels {
                 let now = Instant::now();
                 let rest = u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
                 let until = now + within.saturating_duration_since(now) / rest;
-                let at = |words: String| {
-                    format!("the Redis server at {candidate}, which the sentinels name, {words}")
-                };
                 match self.attempt(server, candidate, until).await {
                     Attempt::IsPrimary(connection) => {
                         if let Some(moves) = self.found(server, candidate) {
                             return Ok((connection, moves));
                         }
                     }
-                    Attempt::Failed(words) => why = at(words),
-                    Attempt::Refused(words) => return Err(at(words)),
+                    Attempt::Failed(words) => failed = Some((candidate.clone(), words)),
+                    // The last attempt has little time, and what came of an earlier one tells more.
+                    Attempt::Silent => {
+                        if failed.as_ref().is_none_or(|(of, _)| of != candidate) {
+                            failed = Some((candidate.clone(), "does not answer".to_owned()));
+                        }
+                    }
+                    Attempt::Refused(words) => return Err(told(candidate, &words)),
                     Attempt::Superseded => {}
                 }
             }
             if Instant::now() + PAUSE >= within {
-                return Err(why);
+                return Err(failed.map_or_else(String::new, |(of, words)| told(&of, &words)));
             }
             server
                 .background
@@ -262,7 +267,7 @@ impl Sentinels {
         };
         match server.background.until(until, either).await {
             Ok(attempt) => attempt,
-            Err(Elapsed) => Attempt::Failed("does not answer".to_owned()),
+            Err(Elapsed) => Attempt::Silent,
         }
     }
 
@@ -319,6 +324,11 @@ async fn follow(server: Weak<Server>, mut known: watch::Receiver<Known>) {
         drop(server);
         sleep(jittered(LOOKED)).await;
     }
+}
+
+/// Why a candidate is not used.
+fn told(candidate: &Address, words: &str) -> String {
+    format!("the Redis server at {candidate}, which the sentinels name, {words}")
 }
 
 fn is_primary(role: &Value) -> bool {

@@ -339,3 +339,16 @@ async fn announced_addresses_are_mapped() {
     };
     assert!(reason.contains("`addresses`"), "{reason}");
 }
+
+#[tokio::test]
+async fn a_name_that_nobody_knows_is_told_as_that() {
+    let all = Sentinels::start();
+    let port = all.servers[0].address().port();
+    let builder = Client::builder().addresses(move |_, announced| {
+        (announced == port).then(|| ("no-such-host.invalid".to_owned(), port))
+    });
+    let error = builder.connect(all.url()).await.unwrap_err().to_string();
+    for words in ["no-such-host.invalid", "lookup"] {
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The check of every node that keeps hash slots, when a client connects.
 
+use std::time::Instant;
+
 use super::Cluster;
 use super::slots::slot_of;
 use super::steering::Steering;
@@ -42,7 +44,9 @@ impl Cluster {
                     }
                 }) as Boxed<'_, _>
             });
+            let begun = Instant::now();
             let checked: Result<(), _> = all(checks.collect()).await.into_iter().collect();
+            deadline.spend(begun.elapsed());
             match checked {
                 Ok(()) => return Ok(()),
                 // Something is moving, or being replaced: all is looked at anew.
