@@ -1,6 +1,6 @@
 //! Workers on a few keys under random faults, and the check of their record.
 //!
-//! A run is a series of histories. Each ends with a rest: every fault is healed, every call ends, and after
+//! A run is a series of histories. Each ends with a calm and a rest: every fault is healed, every call ends, and after
 //! the time of one look the keys that are left on the server are recorded for the checker.
 
 use std::collections::BTreeMap;
@@ -11,14 +11,23 @@ use std::time::{Duration, Instant};
 
 use crate::checker::left::LOOK;
 use crate::checker::marks::{CLOSED, DONE};
-use crate::checker::{FORGETS, FORGOT, Findings, KILL, Rules, check};
-use crate::forger::Forger;
-use crate::proxy::{Proxy, Treatment, Way};
+use crate::checker::progress::{self, CALM, CALMED};
+use crate::checker::{Findings, KILL, Rules, check};
 use crate::record::{Entry, Event, Pen, Record};
 use crate::seed::Random;
 use crate::server::Server;
 use crate::wait;
 use crate::worker::Worker;
+
+mod cluster;
+mod quorum;
+mod replicas;
+mod sentinel;
+mod single;
+mod topology;
+
+pub use topology::Topology;
+use topology::{Scene, Servers};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -27,6 +36,8 @@ pub struct Plan {
     pub length: Duration,
     /// After how long there is a rest.
     pub history: Duration,
+    /// Which servers they work on.
+    pub topology: Topology,
     /// How many processes work.
     pub workers: usize,
     /// How many keys they share.
@@ -43,6 +54,7 @@ impl Plan {
         Self {
             length: Duration::from_secs(11),
             history: Duration::from_secs(15),
+            topology: Topology::Single,
             workers: 3,
             keys: 3,
             ttl: Duration::from_secs(1),
@@ -87,70 +99,22 @@ impl Display for Report {
             "overlaps after the store forgot: {}",
             self.findings.excused
         )?;
+        let windows = &self.findings.windows;
+        if windows.lengths().next().is_some() {
+            writeln!(
+                f,
+                "promotions: {}, at most {:?} after the fault; overlaps in their windows: {:?}, the last one \
+                 until {:?} after the promotion",
+                windows.lengths().count(),
+                windows.lengths().max().unwrap_or_default(),
+                windows.overlaps,
+                windows.latest
+            )?;
+        }
         writeln!(f, "left behind: {:?}", self.left)?;
         write!(f, "violations: {}", self.findings.violations.len())
     }
 }
-
-/// What can go wrong, and for how long.
-#[derive(Debug, Clone, Copy)]
-enum Fault {
-    FreezeWorker,
-    KillWorker,
-    FreezeServer,
-    FreezeServerForLong,
-    Restart,
-    RestartEmpty,
-    Pause,
-    DropClients,
-    DropSubscribers,
-    DelayReplies,
-    SwallowReplies,
-    SwallowRequests,
-    SwallowSubscriptions,
-    Cut,
-    Away,
-    FlushScripts,
-    FlushAll,
-    FullMemory,
-    RefuseLook,
-    LoseLook,
-    Withdraw,
-    Forge,
-    Calm,
-}
-
-/// Rights that a client cannot work without, and what it is woken with.
-const RIGHTS: [&str; 6] = ["get", "pexpire", "publish", "evalsha", "zadd", "del"];
-
-const FAULTS: [(Fault, &str); 23] = [
-    (Fault::FreezeWorker, "worker frozen"),
-    (Fault::KillWorker, "worker killed"),
-    (Fault::FreezeServer, "server frozen"),
-    (
-        Fault::FreezeServerForLong,
-        "server frozen for longer than a ttl",
-    ),
-    (Fault::Restart, "restart"),
-    (Fault::RestartEmpty, "restart without data"),
-    (Fault::Pause, "CLIENT PAUSE"),
-    (Fault::DropClients, "CLIENT KILL"),
-    (Fault::DropSubscribers, "CLIENT KILL TYPE pubsub"),
-    (Fault::DelayReplies, "replies delayed"),
-    (Fault::SwallowReplies, "replies swallowed"),
-    (Fault::SwallowRequests, "requests swallowed"),
-    (Fault::SwallowSubscriptions, "subscriptions swallowed"),
-    (Fault::Cut, "connections cut"),
-    (Fault::Away, "network away"),
-    (Fault::FlushScripts, "SCRIPT FLUSH"),
-    (Fault::FlushAll, "FLUSHALL"),
-    (Fault::FullMemory, "OOM"),
-    (Fault::RefuseLook, "looks of waiters refused"),
-    (Fault::LoseLook, "looks of waiters unanswered"),
-    (Fault::Withdraw, "a right withdrawn"),
-    (Fault::Forge, "messages forged"),
-    (Fault::Calm, "nothing"),
-];
 
 /// Runs a plan to its end and reads the record.
 pub fn run(plan: &Plan) -> Report {
@@ -164,11 +128,8 @@ pub fn run(plan: &Plan) -> Report {
             stage.go_on();
             histories += 1;
         }
-        let place = usize::try_from(stage.random.below(FAULTS.len() as u64)).unwrap_or_default();
-        let (fault, name) = FAULTS[place];
+        let name = stage.break_something();
         *faults.entry(name).or_default() += 1;
-        stage.write(name, "-");
-        stage.make(fault);
         stage.write(MENDED, "-");
         let rest = stage.random.millis(50, 600);
         thread::sleep(rest);
@@ -177,8 +138,7 @@ pub fn run(plan: &Plan) -> Report {
     stage.rest(histories);
     let left = stage.finish();
     let rules = Rules {
-        // What a lease may be extended to.
-        ttl: 2 * plan.ttl,
+        ttl: longest_ttl(plan),
         longest_call: Duration::from_secs(30),
     };
     let entries = stage.record.entries();
@@ -200,15 +160,12 @@ struct Stage<'a> {
     pen: Pen,
     // Dropped before what they talk to.
     workers: Vec<Worker>,
-    proxy: Proxy,
-    server: Server,
+    servers: Box<dyn Servers>,
 }
 
 impl<'a> Stage<'a> {
     fn new(plan: &'a Plan) -> Self {
         let random = Random::announced("chaos");
-        let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-        let proxy = Proxy::before(server.address());
         let record = Record::new();
         let pen = record.pen();
         let mut stage = Self {
@@ -217,21 +174,22 @@ impl<'a> Stage<'a> {
             record,
             pen,
             workers: Vec::new(),
-            proxy,
-            server,
+            servers: plan.topology.start(),
         };
-        for _ in 0..plan.workers {
-            let worker = stage.worker();
+        for place in 0..plan.workers {
+            let worker = stage.worker(place);
             stage.workers.push(worker);
         }
         stage
     }
 
     /// A new worker, at work; only called while nothing is broken.
-    fn worker(&mut self) -> Worker {
+    fn worker(&mut self, place: usize) -> Worker {
         let (seed, keys) = (self.random.number().to_string(), self.plan.keys.to_string());
         let ttl = self.plan.ttl.as_millis().to_string();
-        let (url, words) = (self.proxy.url(), [seed.as_str(), &keys, &ttl]);
+        let (url, more) = (self.servers.url(place), self.servers.words());
+        let words = [seed.as_str(), &keys, &ttl].into_iter();
+        let words: Vec<&str> = words.chain(more.iter().map(String::as_str)).collect();
         let worker = match &self.plan.program {
             Some(program) => Worker::start_program(program, "chaos", &url, &self.record, &words),
             None => Worker::start("chaos", &url, &self.record, &words),
@@ -240,128 +198,49 @@ impl<'a> Stage<'a> {
         worker
     }
 
-    /// Breaks something and, where it does not pass by itself, mends it again.
-    fn make(&mut self, fault: Fault) {
-        let brief = self.random.millis(50, 700);
+    /// Breaks something and mends it again; says what.
+    fn break_something(&mut self) -> &'static str {
+        self.look();
+        let faults = self.servers.faults();
+        let place = self
+            .random
+            .below((WORKER_FAULTS.len() + faults.len()) as u64);
+        let place = usize::try_from(place).unwrap_or_default();
+        if let Some(name) = WORKER_FAULTS.get(place) {
+            self.write(name, "-");
+            if *name == FROZEN {
+                self.freeze_worker();
+            } else {
+                self.kill_worker();
+            }
+            return name;
+        }
+        let fault = place - WORKER_FAULTS.len();
+        self.write(faults[fault], "-");
+        self.servers
+            .make(fault, &mut scene(self.plan, &mut self.random, &self.pen));
+        faults[fault]
+    }
+
+    fn look(&mut self) {
+        let scene = scene(self.plan, &mut self.random, &self.pen);
+        self.servers.look(&scene);
+    }
+
+    fn freeze_worker(&mut self) {
         let long = self.random.millis(100, 2_500);
-        match fault {
-            Fault::FreezeWorker => {
-                let place = self.some_worker();
-                let worker = &self.workers[place];
-                worker.freeze();
-                thread::sleep(long);
-                worker.thaw();
-            }
-            Fault::KillWorker => {
-                let place = self.some_worker();
-                self.workers[place].kill();
-                self.write(KILL, &self.workers[place].id().to_string());
-                self.workers[place] = self.worker();
-            }
-            Fault::FreezeServer => {
-                self.server.freeze();
-                thread::sleep(brief);
-                self.server.thaw();
-            }
-            Fault::FreezeServerForLong => {
-                self.server.freeze();
-                thread::sleep(self.plan.ttl + long / 2);
-                self.server.thaw();
-            }
-            Fault::Restart => self.server.restart(),
-            Fault::RestartEmpty => {
-                // Nobody is let in between the two, or a grant could be lost unnoticed by us.
-                self.proxy.refuse();
-                self.forget();
-                self.server.restart();
-                self.proxy.heal();
-            }
-            Fault::Pause => {
-                self.server.pause(brief);
-                thread::sleep(brief);
-            }
-            Fault::DropClients => drop(self.server.drop_clients()),
-            Fault::DropSubscribers => self.server.ask("CLIENT KILL TYPE pubsub"),
-            Fault::DelayReplies => self.treat(Way::Replies, Treatment::Delay(brief), long),
-            Fault::SwallowReplies => self.treat(Way::Replies, Treatment::Swallow, brief),
-            Fault::SwallowRequests => self.treat(Way::Requests, Treatment::Swallow, brief),
-            Fault::SwallowSubscriptions => {
-                self.proxy.swallow_subscriptions();
-                thread::sleep(long);
-                self.proxy.heal();
-            }
-            Fault::Cut => self.proxy.cut(),
-            Fault::Away => {
-                self.proxy.refuse();
-                thread::sleep(long);
-                self.proxy.heal();
-            }
-            Fault::FlushScripts => self.server.ask("SCRIPT FLUSH"),
-            Fault::FlushAll => self.forget(),
-            Fault::FullMemory => {
-                let _: () = self.server.ask("CONFIG SET maxmemory 1");
-                thread::sleep(brief);
-                let _: () = self.server.ask("CONFIG SET maxmemory 0");
-            }
-            Fault::RefuseLook => {
-                self.until_somebody_waits();
-                self.server.refuse_writes();
-                thread::sleep(WITHIN_A_LOOK + brief);
-                self.server.accept_writes();
-            }
-            Fault::LoseLook => {
-                self.until_somebody_waits();
-                self.treat(Way::Replies, Treatment::Swallow, WITHIN_A_LOOK + brief);
-            }
-            Fault::Withdraw => {
-                let place = self.random.below(RIGHTS.len() as u64);
-                let right = RIGHTS[usize::try_from(place).unwrap_or_default()];
-                self.until_somebody_waits();
-                let _: () = self.server.ask(&format!("ACL SETUSER default -{right}"));
-                thread::sleep(long / 2);
-                let _: () = self.server.ask(&format!("ACL SETUSER default +{right}"));
-            }
-            Fault::Forge => self.forge(long),
-            Fault::Calm => thread::sleep(brief),
-        }
+        let place = self.some_worker();
+        let worker = &self.workers[place];
+        worker.freeze();
+        thread::sleep(long);
+        worker.thaw();
     }
 
-    /// Publishes what a listener to all channels can forge from the messages.
-    fn forge(&mut self, time: Duration) {
-        let mut forger = Forger::on(&self.server);
-        let begun = Instant::now();
-        while begun.elapsed() < time {
-            thread::sleep(Duration::from_millis(20));
-            forger.receive();
-            // It sends every message to every channel, so the number of messages multiplies.
-            forger.keep_last(6);
-            let key = self.random.below(self.plan.keys);
-            forger.forge_grants(&format!("{PREFIX}chaos:{key}"));
-            forger.flood();
-            forger.discard_own();
-        }
-    }
-
-    /// Some faults concern waiters: waits a moment for one to be queued.
-    fn until_somebody_waits(&self) {
-        let begun = Instant::now();
-        let waits = || self.server.keys().iter().any(|key| key.starts_with(WAIT));
-        while begun.elapsed() < Duration::from_millis(500) && !waits() {
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Others may be granted a lock before the fault is recorded as made: both times count.
-    fn forget(&self) {
-        self.write(FORGETS, "-");
-        let _: () = self.server.ask("FLUSHALL");
-        self.write(FORGOT, "-");
-    }
-
-    fn treat(&self, way: Way, treatment: Treatment, time: Duration) {
-        self.proxy.treat(way, treatment);
-        thread::sleep(time);
-        self.proxy.heal();
+    fn kill_worker(&mut self) {
+        let place = self.some_worker();
+        self.workers[place].kill();
+        self.write(KILL, &self.workers[place].id().to_string());
+        self.workers[place] = self.worker(place);
     }
 
     fn some_worker(&mut self) -> usize {
@@ -372,8 +251,11 @@ impl<'a> Stage<'a> {
         self.pen.write(0, Event::Fault, about, fault);
     }
 
-    /// Has every worker end its calls, and writes down what is left of them.
+    /// Lets the calls go on undisturbed for a while, has every worker end its calls, and writes down what is left of them.
     fn rest(&mut self, number: u32) {
+        self.write(CALM, "-");
+        thread::sleep(progress::LENGTH);
+        self.write(CALMED, "-");
         for worker in &mut self.workers {
             worker.tell(&format!("rest {number}"));
         }
@@ -381,6 +263,7 @@ impl<'a> Stage<'a> {
             worker.says(&format!("resting {number}"));
         }
         thread::sleep(LOOK);
+        self.look();
         self.write_marks();
         if !self.write_left() {
             return;
@@ -419,18 +302,16 @@ impl<'a> Stage<'a> {
                 write(&key, "held", &value);
             }
         }
-        for queue in self.server.keys() {
-            let Some(lock) = queue.strip_prefix(WAIT) else {
-                continue;
-            };
-            let key = lock.trim_matches(['{', '}']);
-            let key = key.strip_prefix(PREFIX).unwrap_or(key);
-            let entries: Vec<String> = self
-                .server
-                .words(&["ZRANGE", &queue, "0", "-1"])
-                .expect("a queue or nothing");
-            for entry in entries {
-                write(key, "queued", entry.split(' ').next().unwrap_or_default());
+        for server in self.servers.all() {
+            for queue in server.keys() {
+                let Some(lock) = queue.strip_prefix(WAIT) else {
+                    continue;
+                };
+                let key = lock.trim_matches(['{', '}']);
+                let key = key.strip_prefix(PREFIX).unwrap_or(key);
+                for entry in entries_of(server, &queue) {
+                    write(key, "queued", entry.split(' ').next().unwrap_or_default());
+                }
             }
         }
         is_anything
@@ -439,7 +320,10 @@ impl<'a> Stage<'a> {
     /// The locks and slots on the server, by the key that calls know them by, and what is in them.
     fn locks(&self) -> Vec<(String, String)> {
         let mut locks = Vec::new();
-        for name in self.server.keys() {
+        let servers = self.servers.all().into_iter();
+        for (server, name) in
+            servers.flat_map(|server| server.keys().into_iter().map(move |key| (server, key)))
+        {
             let lock = match name.strip_prefix(SLOT) {
                 Some(slot) => slot.trim_start_matches('{').split('}').next(),
                 None => Some(&*name),
@@ -448,7 +332,7 @@ impl<'a> Stage<'a> {
                 continue;
             };
             if KEYS.iter().any(|kind| key.starts_with(kind))
-                && let Some(value) = self.server.get(&name)
+                && let Some(value) = value_of(server, &name)
             {
                 locks.push((key.to_owned(), value));
             }
@@ -467,7 +351,8 @@ impl<'a> Stage<'a> {
         }
         let mut left = Vec::new();
         wait::block_until("the last ttl is over", || {
-            left = self.server.keys();
+            let servers = self.servers.all().into_iter();
+            left = servers.flat_map(Server::keys).collect();
             left.retain(|key| !key.starts_with("lock:token:"));
             left.is_empty()
         });
@@ -485,8 +370,36 @@ const SLOT: &str = "lock:slot:";
 /// What the keys of the workers begin with.
 const KEYS: [&str; 2] = ["chaos:", "slots:"];
 
-/// Within that time the first of those who wait looks by itself.
-const WITHIN_A_LOOK: Duration = Duration::from_secs(1);
+const FROZEN: &str = "worker frozen";
+
+/// What can happen to a worker, whatever the servers are.
+const WORKER_FAULTS: [&str; 2] = [FROZEN, "worker killed"];
+
+/// What a lease may be extended to.
+fn longest_ttl(plan: &Plan) -> Duration {
+    2 * plan.ttl
+}
+
+fn scene<'a>(plan: &Plan, random: &'a mut Random, pen: &'a Pen) -> Scene<'a> {
+    Scene {
+        random,
+        pen,
+        ttl: plan.ttl,
+        longest_ttl: longest_ttl(plan),
+        keys: plan.keys,
+    }
+}
+
+/// What is in a queue; nothing where a node of a cluster keeps its slot no more.
+fn entries_of(server: &Server, queue: &str) -> Vec<String> {
+    let entries = server.words(&["ZRANGE", queue, "0", "-1"]);
+    entries.unwrap_or_default()
+}
+
+/// What is in a lock or slot; nothing where a node of a cluster keeps its slot no more.
+fn value_of(server: &Server, name: &str) -> Option<String> {
+    server.words(&["GET", name]).ok()?
+}
 
 /// Which mark a value is, if it is no owner.
 fn mark(value: &str) -> Option<&'static str> {

@@ -9,8 +9,9 @@
 //! holds, does not overlap with it. A body on the fallback `run` has no lock and overlaps with none.
 //! A body on the fallback `local` excludes the bodies of its own process alone.
 //!
-//! One limit of a single Redis is allowed for: when the store forgets its keys (`FLUSHALL`, a restart
-//! without persistence), a holder goes on until it notices, at most for one ttl.
+//! Limits of Redis are allowed for: when the store forgets its keys (`FLUSHALL`, a restart without
+//! persistence), a holder goes on until it notices, at most for one ttl; and where a replica takes the place
+//! of its primary, there is a window, which `windows` knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,7 +22,11 @@ use crate::record::{Entry, Event};
 pub mod idle;
 pub mod left;
 pub mod marks;
+pub mod progress;
 pub mod turns;
+pub mod windows;
+
+use windows::Windows;
 
 /// The note of a fault that makes the store forget its keys, written before it is made.
 pub const FORGETS: &str = "forgets";
@@ -56,6 +61,8 @@ pub struct Findings {
     pub bodies: usize,
     /// How many overlaps the limit above explains.
     pub excused: usize,
+    /// The windows of promotions, and the overlaps within.
+    pub windows: Windows,
     /// How many calls ended how.
     pub outcomes: BTreeMap<String, usize>,
     /// How many bodies ran on which fallback.
@@ -169,7 +176,10 @@ pub fn check(entries: &[Entry], rules: Rules) -> Findings {
         .map(|entry| entry.key.clone())
         .collect();
 
-    let mut findings = Findings::default();
+    let mut findings = Findings {
+        windows: Windows::of(entries),
+        ..Findings::default()
+    };
     for call in &calls {
         findings.outcome(call, rules, &killed);
     }
@@ -194,6 +204,7 @@ pub fn check(entries: &[Entry], rules: Rules) -> Findings {
     let violations = &mut findings.violations;
     violations.extend(marks::check(entries, &calls));
     violations.extend(left::check(entries, &calls, rules));
+    violations.extend(progress::check(entries, &calls));
     findings
 }
 
@@ -302,7 +313,7 @@ impl Findings {
                 });
                 if excused {
                     self.excused += 1;
-                } else {
+                } else if !self.windows.explain(before, call, rules.ttl) {
                     self.violations.push(format!(
                         "on {key}: call {} of process {} was at work until {:?}, call {} of process {} began at {start:?}",
                         before.number, before.process, before.last, call.number, call.process,

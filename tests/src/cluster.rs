@@ -64,13 +64,7 @@ impl Cluster {
         };
         cluster.wait_until_ok();
         if replicas != "0" {
-            wait::block_until("the replicas are in step", || {
-                cluster.nodes.iter().all(|node| {
-                    let info = node.info("replication");
-                    info.get("role").map(String::as_str) == Some("master")
-                        || info.get("master_link_status").map(String::as_str) == Some("up")
-                })
-            });
+            cluster.wait_until_in_step();
         }
         cluster
     }
@@ -157,7 +151,7 @@ impl Cluster {
             own.lines()
                 .any(|line| line.contains("myself,slave") && line.contains(&format!("slave {id} ")))
         };
-        let mut replicas = self.primaries..self.nodes.len();
+        let mut replicas = 0..self.nodes.len();
         replicas.find(is_its).expect("it has a replica")
     }
 
@@ -187,6 +181,23 @@ impl Cluster {
                     .contains("cluster_state:ok")
             })
         });
+    }
+
+    /// Waits until all replicas have what their primaries have.
+    pub fn wait_until_in_step(&self) {
+        wait::block_until("the replicas are in step", || {
+            self.nodes.iter().all(|node| {
+                let info = node.info("replication");
+                info.get("role").map(String::as_str) == Some("master")
+                    || info.get("master_link_status").map(String::as_str) == Some("up")
+            })
+        });
+    }
+
+    /// The nodes that keep slots now.
+    pub fn keepers(&self) -> Vec<usize> {
+        let keeps = |(index, node)| (!own_slots(node).is_empty()).then_some(index);
+        self.all_awake().into_iter().filter_map(keeps).collect()
     }
 
     /// Waits until a replica of this node has taken its place.

@@ -4,6 +4,7 @@
 //! for, and ends when its standard input does.
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,12 @@ use crate::record::{self, Event, Pen};
 use crate::turn::{Scribe, TurnOptions};
 
 mod chaos;
+
+/// For how long replicas are waited for: less than the shortest ttl in use.
+const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// The word for the role `chaos` on a store that has one holder a key.
+pub(crate) const WITHOUT_SLOTS: &str = "without-slots";
 
 static PEN: OnceLock<Pen> = OnceLock::new();
 
@@ -40,7 +47,7 @@ pub fn play() {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let client = Client::connect(url).await.expect("the server answers");
+        let client = connect(url, words).await;
         client.install().expect("the first in this process");
         match role.as_str() {
             "sync" => sync(number(0), number(1), &orders).await,
@@ -55,12 +62,48 @@ pub fn play() {
                 let scribe = Scribe::new(Pen::open(Path::new(record)));
                 turns(&client, options, number(4), scribe, &orders).await;
             }
-            "chaos" => chaos::play(number(0), number(1), millis(2), &orders).await,
+            "chaos" => {
+                let keys = chaos::Keys {
+                    count: number(1),
+                    have_slots: !words.iter().any(|word| word == WITHOUT_SLOTS),
+                };
+                chaos::play(number(0), keys, millis(2), &orders).await;
+            }
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
         }
         say("stats", &client.stats());
     });
+}
+
+/// Connects, in the way that some of the words tell: `replicas=2`, `addresses=FROM>TO,FROM>TO`.
+async fn connect(url: &str, words: &[String]) -> Client {
+    let mut builder = Client::builder();
+    for word in words {
+        builder = match word.split_once('=') {
+            Some(("replicas", count)) => {
+                builder.replicas(count.parse().expect("a number"), REPLICAS_TIMEOUT)
+            }
+            Some(("addresses", ways)) => {
+                let ways: Vec<(SocketAddr, SocketAddr)> = ways
+                    .split(',')
+                    .filter_map(|way| way.split_once('>'))
+                    .map(|(from, to)| (address(from), address(to)))
+                    .collect();
+                builder.addresses(move |host, port| {
+                    let announced = address(&format!("{host}:{port}"));
+                    let (_, to) = ways.iter().find(|(from, _)| *from == announced)?;
+                    Some((to.ip().to_string(), to.port()))
+                })
+            }
+            _ => builder,
+        };
+    }
+    builder.connect(url).await.expect("the server answers")
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
 }
 
 /// Every user in every round, all users of a round at once.

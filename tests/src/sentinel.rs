@@ -40,6 +40,8 @@ pub struct Setup<'a> {
     pub tls: Option<&'a dyn Fn() -> (Vec<String>, u16)>,
     /// For how long a sentinel waits for a failover before the next; two seconds unless set.
     pub failover_timeout: Option<Duration>,
+    /// After so long without an answer a sentinel takes the primary for dead; [`DOWN_AFTER`] unless set.
+    pub down_after: Option<Duration>,
 }
 
 impl Setup<'_> {
@@ -79,11 +81,7 @@ impl Setup<'_> {
     pub fn watched(&self, servers: Vec<Server>, announced: Vec<SocketAddr>) -> Sentinels {
         let primary = announced[0];
         for (server, address) in servers.iter().zip(&announced) {
-            let _: () = server.ask(&format!("CONFIG SET replica-announce-ip {}", address.ip()));
-            let _: () = server.ask(&format!(
-                "CONFIG SET replica-announce-port {}",
-                address.port()
-            ));
+            announce(server, *address);
         }
         for replica in &servers[1..] {
             let _: () = replica.ask(&format!("REPLICAOF {} {}", primary.ip(), primary.port()));
@@ -103,7 +101,8 @@ impl Setup<'_> {
         let sentinels =
             ports.iter().map(|port| {
                 let (ip, monitored) = (primary.ip(), primary.port());
-                let (down, timeout) = (DOWN_AFTER.as_millis(), timeout.as_millis());
+                let down = self.down_after.unwrap_or(DOWN_AFTER).as_millis();
+                let timeout = timeout.as_millis();
                 let mut lines = vec![
                     format!("monitor {SERVICE} {ip} {monitored} 2"),
                     format!("down-after-milliseconds {SERVICE} {down}"),
@@ -135,11 +134,16 @@ impl Setup<'_> {
             announced,
             tls_ports: tls_ports.into_iter().flatten().collect(),
         };
-        wait::block_until("the sentinels see all", || {
-            all.sentinels.iter().all(|sentinel| all.sees_all(sentinel))
-        });
+        all.wait_until_all_are_seen();
         all
     }
+}
+
+/// Has a server tell others that it is at this address; forgotten when it is restarted.
+pub fn announce(server: &Server, address: SocketAddr) {
+    let (ip, port) = (address.ip(), address.port());
+    let _: () = server.ask(&format!("CONFIG SET replica-announce-ip {ip}"));
+    let _: () = server.ask(&format!("CONFIG SET replica-announce-port {port}"));
 }
 
 /// The id of a sentinel.
@@ -219,6 +223,14 @@ impl Sentinels {
             assert!(start.elapsed() < wait::PATIENCE, "none was promoted");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Waits until each sentinel sees a primary, all its replicas and all sentinels.
+    pub fn wait_until_all_are_seen(&self) {
+        wait::block_until("the sentinels see all", || {
+            let mut sentinels = self.sentinels.iter();
+            sentinels.all(|sentinel| self.sees_all(sentinel))
+        });
     }
 
     /// Whether a sentinel sees a primary, all its replicas and all sentinels, and could fail over.

@@ -24,6 +24,14 @@ const GO: u8 = 0;
 const REST: u8 = 1;
 const STOP: u8 = 2;
 
+/// What the workers share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keys {
+    pub(super) count: u64,
+    /// Whether there are as many keys with several slots.
+    pub(super) have_slots: bool,
+}
+
 /// What the tasks of a worker are to do, and how many of them are at it.
 #[derive(Default)]
 struct Orders {
@@ -33,7 +41,7 @@ struct Orders {
 
 /// Calls of all kinds until the word to stop; none between `rest N`, which is answered by `resting N` when
 /// all have ended, and `go`.
-pub(super) async fn play(seed: u64, keys: u64, ttl: Duration, told: &Receiver<String>) {
+pub(super) async fn play(seed: u64, keys: Keys, ttl: Duration, told: &Receiver<String>) {
     fallback::listen();
     say("ready", &"");
     let orders = Arc::new(Orders::default());
@@ -119,11 +127,15 @@ impl Drop for Open {
     }
 }
 
-async fn one_call(random: &mut Random, keys: u64, ttl: Duration) {
+async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let longest = u64::try_from(ttl.as_millis()).expect("a short ttl");
-    let one = random.below(keys);
-    let two = (one + 1 + random.below(keys - 1)) % keys;
-    let kind = random.below(10);
+    let one = random.below(keys.count);
+    let two = (one + 1 + random.below(keys.count - 1)) % keys.count;
+    let kind = if keys.have_slots {
+        random.below(10)
+    } else {
+        1 + random.below(9)
+    };
     let label = match kind {
         0 => format!("slots:{one}"),
         1..=3 => pair_of(one, two),

@@ -8,7 +8,7 @@ use tests::record::{Entry, Event};
 
 /// `milliseconds process call event note`, and another key than `k`, which `@` comes before; in a note, `_`
 /// is a space. Of a fault, the process is the one that is hurt.
-fn story(lines: &[&str]) -> Vec<Entry> {
+pub(crate) fn story(lines: &[&str]) -> Vec<Entry> {
     lines
         .iter()
         .map(|line| {
@@ -28,7 +28,7 @@ fn story(lines: &[&str]) -> Vec<Entry> {
         .collect()
 }
 
-fn checked(lines: &[&str]) -> Findings {
+pub(crate) fn checked(lines: &[&str]) -> Findings {
     let rules = Rules {
         ttl: Duration::from_secs(2),
         longest_call: Duration::from_secs(60),
