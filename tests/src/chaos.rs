@@ -103,12 +103,16 @@ impl Display for Report {
         if windows.lengths().next().is_some() {
             writeln!(
                 f,
-                "promotions: {}, at most {:?} after the fault; overlaps in their windows: {:?}, the last one \
-                 until {:?} after the promotion",
+                "promotions: {}, at most {:?} after the fault",
                 windows.lengths().count(),
                 windows.lengths().max().unwrap_or_default(),
-                windows.overlaps,
-                windows.latest
+            )?;
+            writeln!(
+                f,
+                "overlaps in their windows: {}, at most for {:?}, and until {:?} after the promotion",
+                windows.overlaps.len(),
+                windows.overlaps.iter().max().copied().unwrap_or_default(),
+                windows.latest,
             )?;
         }
         writeln!(f, "left behind: {:?}", self.left)?;

@@ -24,7 +24,7 @@ use crate::turn::{Scribe, TurnOptions};
 mod chaos;
 
 /// For how long replicas are waited for: less than the shortest ttl in use.
-const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
+pub(crate) const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The word for the role `chaos` on a store that has one holder a key.
 pub(crate) const WITHOUT_SLOTS: &str = "without-slots";

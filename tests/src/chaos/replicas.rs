@@ -5,6 +5,7 @@ use std::thread;
 
 use super::topology::{Scene, Servers};
 use crate::proxy::{Proxy, Treatment, Way};
+use crate::roles::REPLICAS_TIMEOUT;
 use crate::server::Server;
 use crate::wait;
 
@@ -15,28 +16,47 @@ const FROZEN: &str = "one replica frozen";
 const FROZEN_BEYOND: &str = "too many replicas frozen";
 const KILLED: &str = "primary killed";
 const KILLED_WITH_FROZEN: &str = "primary killed while a replica was frozen";
-const KILLED_UNACKNOWLEDGED: &str = "primary killed while too many replicas were frozen";
+const KILLED_UNACKNOWLEDGED: &str =
+    "primary killed while too many replicas were cut off, and one of these promoted";
 const PRIMARY_FROZEN: &str = "primary frozen";
 const DELAYED: &str = "replies delayed";
 const SWALLOWED: &str = "replies swallowed";
 const CUT: &str = "connections cut";
 
 pub(super) struct Replicated {
+    /// What the workers connect to.
     proxy: Proxy,
     servers: Vec<Server>,
+    /// What each server follows the primary through.
+    links: Vec<Proxy>,
     primary: usize,
 }
 
 impl Replicated {
     pub(super) fn start() -> Self {
-        let primary = Server::start();
-        let replicas: Vec<_> = (0..=COUNT).map(|_| primary.replica()).collect();
-        let proxy = Proxy::before(primary.address());
-        let servers = [primary].into_iter().chain(replicas).collect();
-        Self {
-            proxy,
+        let servers: Vec<_> = (0..2 + COUNT).map(|_| Server::start()).collect();
+        let before_primary = || Proxy::before(servers[0].address());
+        let replicated = Self {
+            proxy: before_primary(),
+            links: servers.iter().map(|_| before_primary()).collect(),
             servers,
             primary: 0,
+        };
+        replicated.follow();
+        replicated.wait_until_in_step();
+        replicated
+    }
+
+    /// Has all others follow the primary.
+    fn follow(&self) {
+        let primary = self.servers[self.primary].address();
+        for replica in self.replicas() {
+            let link = &self.links[replica];
+            link.heal();
+            link.retarget(primary);
+            link.cut();
+            let port = link.address().port();
+            let _: () = self.servers[replica].ask(&format!("REPLICAOF 127.0.0.1 {port}"));
         }
     }
 
@@ -65,36 +85,26 @@ impl Replicated {
         }
     }
 
-    /// Kills the primary, and has the replica that has got most take its place. Those that are frozen are not
-    /// asked, unless there are so many that they may have a grant that no other has.
-    fn fail_over(&mut self, frozen: &[usize], scene: &mut Scene<'_>) {
+    /// Kills the primary, and has the one of these replicas that has got most take its place. One that
+    /// has acknowledged it is among them for each grant that counts.
+    fn fail_over(&mut self, candidates: &[usize], scene: &mut Scene<'_>) {
         let old = self.primary;
         self.servers[old].kill();
-        if frozen.len() >= COUNT {
-            self.thaw(frozen);
-        }
-        let mut awake = self.replicas();
-        awake.retain(|replica| frozen.len() >= COUNT || !frozen.contains(replica));
         wait::block_until("all has come in", || {
-            awake
+            candidates
                 .iter()
                 .all(|replica| self.about(*replica, "master_link_status") == "down")
         });
-        let got = |replica: &usize| -> u64 {
-            let offset = self.about(*replica, "slave_repl_offset");
+        let got = |replica: &&usize| -> u64 {
+            let offset = self.about(**replica, "slave_repl_offset");
             offset.parse().expect("a number")
         };
-        self.primary = awake.into_iter().max_by_key(got).expect("some are awake");
+        self.primary = *candidates.iter().max_by_key(got).expect("one of them");
         let _: () = self.servers[self.primary].ask("REPLICAOF NO ONE");
         self.proxy.retarget(self.servers[self.primary].address());
         self.proxy.cut();
         thread::sleep(scene.random.millis(0, 1_000));
-        self.thaw(frozen);
         self.servers[old].restart();
-        let port = self.servers[self.primary].address().port();
-        for replica in self.replicas() {
-            let _: () = self.servers[replica].ask(&format!("REPLICAOF 127.0.0.1 {port}"));
-        }
     }
 
     fn about(&self, server: usize, what: &str) -> String {
@@ -147,13 +157,28 @@ impl Servers for Replicated {
                 thread::sleep(long);
                 self.thaw(&frozen);
             }
-            KILLED => self.fail_over(&[], scene),
-            KILLED_WITH_FROZEN | KILLED_UNACKNOWLEDGED => {
-                let is_beyond = self.faults()[fault] == KILLED_UNACKNOWLEDGED;
-                let frozen = self.some_replicas(if is_beyond { COUNT } else { 1 }, scene);
-                self.freeze(&frozen);
+            KILLED => {
+                self.fail_over(&self.replicas(), scene);
+                self.follow();
+            }
+            KILLED_WITH_FROZEN => {
+                let replicas = self.some_replicas(1 + COUNT, scene);
+                let (frozen, others) = replicas.split_at(1);
+                self.freeze(frozen);
                 thread::sleep(brief);
-                self.fail_over(&frozen, scene);
+                self.fail_over(others, scene);
+                self.thaw(frozen);
+                self.follow();
+            }
+            KILLED_UNACKNOWLEDGED => {
+                let cut_off = self.some_replicas(COUNT, scene);
+                for replica in &cut_off {
+                    self.links[*replica].swallow_all();
+                }
+                // Whoever took a grant for acknowledged when the time for it is over would be at work.
+                thread::sleep(REPLICAS_TIMEOUT + brief);
+                self.fail_over(&cut_off, scene);
+                self.follow();
             }
             PRIMARY_FROZEN => {
                 self.servers[self.primary].freeze();

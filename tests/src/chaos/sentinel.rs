@@ -113,7 +113,9 @@ impl Watched {
         match fault {
             ORDERED => {}
             ISOLATED => {
-                thread::sleep(away);
+                thread::sleep(away / 2);
+                drop_half_of_the_clients(&self.all.servers[old]);
+                thread::sleep(away / 2);
                 self.proxies[old].heal();
                 self.proxies[old].cut();
             }
@@ -129,6 +131,21 @@ impl Watched {
         }
         self.follow(old);
         scene.wait_out(promoted);
+    }
+}
+
+/// Has every second connection opened anew, which leads to the new primary: whoever has not left the old one
+/// by then is not alone any more.
+fn drop_half_of_the_clients(server: &Server) {
+    let list: String = server.ask("CLIENT LIST TYPE normal");
+    let own: u64 = server.ask("CLIENT ID");
+    let ids = list
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("id="));
+    let others = ids.filter(|id| *id != own.to_string());
+    for id in others.step_by(2) {
+        // It may have gone by itself.
+        drop(server.try_ask::<u64>(&format!("CLIENT KILL ID {id}")));
     }
 }
 

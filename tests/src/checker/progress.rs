@@ -17,7 +17,7 @@ pub const CALM: &str = "calm";
 pub const CALMED: &str = "calmed";
 
 /// How long a calm lasts: twice the longest ttl, and room for a machine with other work.
-pub const LENGTH: Duration = Duration::from_secs(6);
+pub const LENGTH: Duration = Duration::from_secs(5);
 
 /// The outcomes of calls that were not granted what they asked for.
 const REFUSED: [&str; 2] = ["busy", "unavailable"];

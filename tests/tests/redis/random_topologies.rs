@@ -7,6 +7,7 @@ use tests::chaos::{self, Plan, Report, Topology};
 fn run(topology: Topology) -> Report {
     let report = chaos::run(&Plan {
         topology,
+        length: Duration::from_secs(7),
         ..Plan::short()
     });
     println!("{report}");
