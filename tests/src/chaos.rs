@@ -258,7 +258,11 @@ impl<'a> Stage<'a> {
     /// Lets the calls go on undisturbed for a while, has every worker end its calls, and writes down what is left of them.
     fn rest(&mut self, number: u32) {
         self.write(CALM, "-");
-        thread::sleep(progress::LENGTH);
+        let begun = Instant::now();
+        while begun.elapsed() < progress::LENGTH {
+            thread::sleep(Duration::from_millis(250));
+            self.write_holders();
+        }
         self.write(CALMED, "-");
         for worker in &mut self.workers {
             worker.tell(&format!("rest {number}"));
@@ -280,6 +284,14 @@ impl<'a> Stage<'a> {
     fn go_on(&mut self) {
         for worker in &mut self.workers {
             worker.tell("go");
+        }
+    }
+
+    /// Writes down who holds what, for whoever has to find out why nobody else gets it.
+    fn write_holders(&self) {
+        for (key, value) in self.locks() {
+            self.pen
+                .write(0, Event::Fault, &key, &format!("held by {value}"));
         }
     }
 

@@ -146,13 +146,14 @@ impl Cluster {
     /// The only replica of a primary.
     pub fn replica_of(&self, primary: usize) -> usize {
         let id = id(&self.nodes[primary]);
-        let is_its = |index: &usize| {
-            let own: String = self.nodes[*index].ask("CLUSTER NODES");
+        let is_its = |node: &Server| {
+            let own: String = node.ask("CLUSTER NODES");
             own.lines()
                 .any(|line| line.contains("myself,slave") && line.contains(&format!("slave {id} ")))
         };
-        let mut replicas = 0..self.nodes.len();
-        replicas.find(is_its).expect("it has a replica")
+        let mut nodes = self.all_awake().into_iter();
+        let replica = nodes.find(|(_, node)| is_its(node));
+        replica.expect("it has a replica").0
     }
 
     /// Freezes a node: connections stand, nothing is answered.

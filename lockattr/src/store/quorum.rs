@@ -2,7 +2,8 @@
 //! Redlock has it.
 //!
 //! # What it survives, and what breaks it
-//! A minority of the nodes may be down, silent or empty, and no lock is lost, granted twice or slowed by it.
+//! A minority of the nodes may be down or silent, or come back empty after a while, and no lock is lost,
+//! granted twice or slowed by it.
 //! It is disputed whether that is worth its cost, and both sides are right about the faults:
 //!
 //! - A process that stands still for longer than its ttl, or a request that is under way for as long, writes
@@ -12,10 +13,12 @@
 //! - A lease counts on the nodes' clocks running about as fast as ours. One that jumps costs its vote. Where
 //!   a majority jumps forward together, as after a wrong step of a common time server, leases end early at
 //!   the nodes and two may hold the lock.
-//! - A node that is started anew without its data gives its vote again. Where that happens to a majority
-//!   within a ttl, two may hold the lock. So a node that persists nothing, or not each write, is to stay away
-//!   for the longest ttl in use before it is started again ("delayed restart"). A held lease takes its vote
-//!   there again at its next renewal, so restarts one after the other, a ttl apart, cost nothing.
+//! - A node that is started anew without its data gives its vote again. A lease has no more than a bare
+//!   majority where rivals had the other votes when it was granted, or nodes were away; and it has to lose one
+//!   of those votes alone for another to be granted beside it. So a node that persists nothing, or not each
+//!   write, is to stay away for the longest ttl in use before it is started again ("delayed restart"): a lease
+//!   that goes on has been renewed by a majority of the others by then. Such restarts, one after the other,
+//!   cost nothing: a held lease takes its vote there again at its next renewal.
 //! - Tokens that grow over a restart need the node's counters or its clock: of a minority that has lost its
 //!   counters, the clocks have to be right to within the time from one grant to the next.
 //!

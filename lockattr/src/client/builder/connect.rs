@@ -43,11 +43,11 @@ impl ClientBuilder {
     /// again: it has forgotten whom it has given its vote. Calls with `permits` are refused.
     ///
     /// What this survives beside one node, what it does not, and why a resource that must never be written
-    /// late has to be fenced all the same: an outage of a minority, the loss of a minority's data, and one
-    /// wrong clock cost no lock. A process that stands still for longer than its ttl goes on to write if
-    /// nothing but the lock keeps it; clocks of a majority that jump, or a majority that is started anew
-    /// without its data within a ttl, can let two in. [`Lease::token`](crate::Lease::token) grows from
-    /// grant to grant here as well.
+    /// late has to be fenced all the same: an outage of a minority, the loss of its data where it stays away
+    /// for that long, and one wrong clock cost no lock. A process that stands still for longer than its ttl
+    /// goes on to write if nothing but the lock keeps it; clocks of a majority that jump, or one node that
+    /// has lost its data and comes back at once, can let two in. [`Lease::token`](crate::Lease::token) grows
+    /// from grant to grant here as well.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
