@@ -80,8 +80,8 @@ pub(super) fn in_order(urls: Vec<String>) -> Result<Vec<String>, Error> {
     let mut nodes: Vec<_> = urls.into_iter().map(|url| (Place::of(&url), url)).collect();
     nodes.sort();
     for (index, (one, _)) in nodes.iter().enumerate() {
-        let others = nodes[..index].iter().map(|(other, _)| other);
-        if let Some(address) = others.filter_map(|other| one.shares_with(other)).next() {
+        let mut others = nodes[..index].iter().map(|(other, _)| other);
+        if let Some(address) = others.find_map(|other| one.shares_with(other)) {
             return refuse(format!(
                 "a quorum counts each node once, and {address} is named twice: leave one of them out"
             ));

@@ -115,7 +115,7 @@ async fn a_ttl_that_would_be_over_before_its_grant_counts_is_refused_everywhere(
             let request = locks.lock_all(keys).ttl(LONG);
             match request.acquire().await {
                 Err(Error::Invalid { reason, .. }) => {
-                    assert!(reason.contains("replicas"), "{reason}")
+                    assert!(reason.contains("replicas"), "{reason}");
                 }
                 other => panic!("{other:?}"),
             }
