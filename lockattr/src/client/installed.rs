@@ -7,9 +7,9 @@ use crate::runtime::process::Process;
 
 /// What a process has installed, and what its child has after a fork: there the parent's client stands
 /// in this place, and is of no use.
-pub(super) struct Installed(OnceLock<Box<Link>>);
+pub(super) struct Installed(OnceLock<Box<InstalledClient>>);
 
-struct Link {
+struct InstalledClient {
     client: Client,
     process: Process,
     child: Installed,
@@ -33,7 +33,7 @@ impl Installed {
             Some(last) => &last.child,
             None => self,
         };
-        let link = Link {
+        let link = InstalledClient {
             client,
             process,
             child: Self::none(),
@@ -41,7 +41,7 @@ impl Installed {
         free.0.set(Box::new(link)).is_ok()
     }
 
-    fn last(&self) -> Option<&Link> {
+    fn last(&self) -> Option<&InstalledClient> {
         let mut last = self.0.get()?;
         while let Some(next) = last.child.0.get() {
             last = next;

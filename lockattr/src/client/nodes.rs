@@ -77,7 +77,10 @@ pub(super) fn in_order(urls: Vec<String>) -> Result<Vec<String>, Error> {
     if urls.iter().any(|url| url == "memory:") {
         return refuse("`memory:` is this process alone, and no node of a quorum".to_owned());
     }
-    let mut nodes: Vec<_> = urls.into_iter().map(|url| (Place::of(&url), url)).collect();
+    let mut nodes: Vec<_> = urls
+        .into_iter()
+        .map(|url| (NodeAddress::of(&url), url))
+        .collect();
     nodes.sort();
     for (index, (one, _)) in nodes.iter().enumerate() {
         let mut others = nodes[..index].iter().map(|(other, _)| other);
@@ -92,14 +95,14 @@ pub(super) fn in_order(urls: Vec<String>) -> Result<Vec<String>, Error> {
 
 /// What a URL names, without what it logs in with or asks for there: two databases of a server are one node.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct NodeAddress {
     /// Each host and port, in order; or the path of a socket.
     addresses: Vec<String>,
     /// Of the services that the same sentinels watch over; otherwise empty.
     service: String,
 }
 
-impl Place {
+impl NodeAddress {
     fn of(url: &str) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         if scheme == "unix" {

@@ -32,9 +32,9 @@ const MOST_PARTS: usize = 256;
 
 /// A store, and what is known of its outages.
 #[derive(Clone, Debug)]
-pub(crate) struct FailFast(Arc<Inner>);
+pub(crate) struct FailFast(Arc<FailFastInner>);
 
-struct Inner {
+struct FailFastInner {
     store: Arc<dyn Store>,
     background: Background,
     /// For how long an outage is taken to last after it was seen.
@@ -42,7 +42,7 @@ struct Inner {
     /// An owner that holds nothing: to give that back changes nothing, and is answered by a store that answers.
     nobody: String,
     part_of: PartOf,
-    parts: Mutex<HashMap<u64, Part>>,
+    parts: Mutex<HashMap<u64, OutagePart>>,
 }
 
 /// Which part of its store keeps these locks now.
@@ -54,7 +54,7 @@ pub(crate) fn whole() -> PartOf {
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct OutagePart {
     /// When it answered last. What was asked before and fails later is no outage.
     answered: Option<Instant>,
     outage: Option<Outage>,
@@ -79,7 +79,7 @@ impl FailFast {
         length: Duration,
         nobody: String,
     ) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(FailFastInner {
             store,
             background: background.clone(),
             length,
@@ -144,8 +144,8 @@ impl FailFast {
     }
 }
 
-impl Inner {
-    fn parts(&self) -> MutexGuard<'_, HashMap<u64, Part>> {
+impl FailFastInner {
+    fn parts(&self) -> MutexGuard<'_, HashMap<u64, OutagePart>> {
         // Every change is done or not begun when something panics.
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,9 +186,9 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for FailFastInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner")
+        f.debug_struct("FailFastInner")
             .field("store", &self.store)
             .field("length", &self.length)
             .finish_non_exhaustive()

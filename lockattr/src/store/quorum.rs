@@ -53,15 +53,15 @@ mod token;
 mod votes;
 mod wakeups;
 
-use context::Context;
-use node::Node;
+use context::QuorumContext;
+use node::QuorumNode;
 
 /// Locks on several nodes.
 #[derive(Debug)]
 pub(crate) struct Quorum {
     /// In an order that is the same for all clients.
-    nodes: Arc<[Arc<Node>]>,
-    context: Context,
+    nodes: Arc<[Arc<QuorumNode>]>,
+    context: QuorumContext,
     longest_answer: Duration,
     /// Whether the check waits for every node, and not for a majority.
     checks_all: bool,
@@ -74,7 +74,7 @@ impl Quorum {
     /// Of as many nodes as [`NODES`] says, in the same order for all clients, which live in the same time.
     pub(crate) fn new(stores: Vec<Arc<dyn Store>>, background: &Background) -> Self {
         let in_callers_time = stores.iter().any(Store::in_callers_time);
-        let context = Context {
+        let context = QuorumContext {
             background: background.clone(),
             clock: if in_callers_time {
                 Clock::Tokio
@@ -87,7 +87,7 @@ impl Quorum {
         let nodes = stores.into_iter();
         Self {
             nodes: nodes
-                .map(|store| Node::new(store, context.clone()))
+                .map(|store| QuorumNode::new(store, context.clone()))
                 .collect(),
             context,
             longest_answer,

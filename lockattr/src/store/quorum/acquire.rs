@@ -18,7 +18,7 @@ use super::Quorum;
 use super::health::SILENT;
 use super::owned::OwnedClaim;
 use super::requests::Requests;
-use super::votes::{self, Outcome, Votes};
+use super::votes::{self, Votes, VotesOutcome};
 use crate::error::StoreError;
 use crate::runtime::jitter::between;
 use crate::store::relied_on;
@@ -81,16 +81,16 @@ impl Quorum {
                 ..attempt
             };
             match self.ask_all(&claim, now, votes::grace).await {
-                Outcome::Won(until) => return Ok(self.won(&claim, until)),
-                Outcome::Refused(Acquired::Busy { .. }) if !attempt.wait.is_zero() => {}
-                Outcome::Refused(refusal) => {
+                VotesOutcome::Won(until) => return Ok(self.won(&claim, until)),
+                VotesOutcome::Refused(Acquired::Busy { .. }) if !attempt.wait.is_zero() => {}
+                VotesOutcome::Refused(refusal) => {
                     seen = self.is_new(&refusal, claim.ttl, begun);
                     if seen.is_none() {
                         return Ok(refusal);
                     }
                 }
-                Outcome::Unavailable(error) => return Err(error),
-                Outcome::Open | Outcome::Split(_) => {}
+                VotesOutcome::Unavailable(error) => return Err(error),
+                VotesOutcome::Open | VotesOutcome::Split(_) => {}
             }
         }
         Box::pin(self.contend(&claim, attempt.wait, begun, seen)).await
@@ -150,7 +150,7 @@ impl Quorum {
                         first_seen = Some(first);
                         let taken = self.context.now().saturating_duration_since(asked);
                         self.context.sleep(between(2 * taken, 4 * taken)).await;
-                        Outcome::Split(Err(votes::split()))
+                        VotesOutcome::Split(Err(votes::split()))
                     }
                 }
                 First::Refused(_) | First::Silent => {
@@ -159,17 +159,17 @@ impl Quorum {
                 }
             };
             let rival = match outcome {
-                Outcome::Won(until) => return Ok(self.won(claim, until)),
-                Outcome::Refused(refusal) => match self.is_new(&refusal, claim.ttl, asked) {
+                VotesOutcome::Won(until) => return Ok(self.won(claim, until)),
+                VotesOutcome::Refused(refusal) => match self.is_new(&refusal, claim.ttl, asked) {
                     Some(rival) if !waits && !rival.is_still(seen.as_ref()) => {
                         seen = Some(rival);
                         Ok(refusal)
                     }
                     _ => return Ok(refusal),
                 },
-                Outcome::Unavailable(error) => return Err(error),
-                Outcome::Open => Err(votes::split()),
-                Outcome::Split(rival) => rival,
+                VotesOutcome::Unavailable(error) => return Err(error),
+                VotesOutcome::Open => Err(votes::split()),
+                VotesOutcome::Split(rival) => rival,
             };
             if self.context.now() >= last {
                 self.give_up(claim);
@@ -181,12 +181,17 @@ impl Quorum {
     }
 
     /// Asks all nodes at once. Without a majority everything is given back.
-    async fn ask_all(&self, claim: &Arc<OwnedClaim>, attempt: Attempt, grace: Grace) -> Outcome {
+    async fn ask_all(
+        &self,
+        claim: &Arc<OwnedClaim>,
+        attempt: Attempt,
+        grace: Grace,
+    ) -> VotesOutcome {
         let asked = self.nodes.iter().enumerate();
         let asked = asked.map(|(index, node)| (index, node.acquire(claim, attempt)));
         let votes = Votes::of(self.nodes.len(), self.context.now());
         let outcome = self.count(claim, votes, Requests::new(asked), grace).await;
-        if !matches!(outcome, Outcome::Won(_)) {
+        if !matches!(outcome, VotesOutcome::Won(_)) {
             self.give_up(claim);
         }
         outcome
@@ -224,7 +229,7 @@ impl Quorum {
         wait: Duration,
         first: usize,
         until: Instant,
-    ) -> Outcome {
+    ) -> VotesOutcome {
         let mut votes = Votes::of(self.nodes.len(), self.context.now());
         votes.put(first, Ok(Acquired::granted(0, until)), self.context.now());
         let mut asked = Vec::new();
@@ -243,13 +248,13 @@ impl Quorum {
         let requests = Requests::new(asked.into_iter());
         let outcome = self.count(claim, votes, requests, patient).await;
         match outcome {
-            Outcome::Won(_) => outcome,
+            VotesOutcome::Won(_) => outcome,
             // It stays the first of those who wait.
-            Outcome::Refused(busy @ Acquired::Busy { .. }) if !wait.is_zero() => {
-                Outcome::Refused(busy.queued(0))
+            VotesOutcome::Refused(busy @ Acquired::Busy { .. }) if !wait.is_zero() => {
+                VotesOutcome::Refused(busy.queued(0))
             }
             // It goes on asking with this vote in hand.
-            Outcome::Split(_) | Outcome::Open => {
+            VotesOutcome::Split(_) | VotesOutcome::Open => {
                 // One alone has that of the first node, and keeps what it has got.
                 for (index, node) in self.nodes.iter().enumerate() {
                     if first > 0 && index != first {
@@ -259,7 +264,7 @@ impl Quorum {
                 }
                 outcome
             }
-            Outcome::Refused(_) | Outcome::Unavailable(_) => {
+            VotesOutcome::Refused(_) | VotesOutcome::Unavailable(_) => {
                 self.give_up(claim);
                 outcome
             }
@@ -274,11 +279,11 @@ impl Quorum {
         mut votes: Votes,
         mut requests: Requests<Acquired>,
         grace: Grace,
-    ) -> Outcome {
+    ) -> VotesOutcome {
         let begun = self.context.now();
         let outcome = loop {
             match votes.outcome(self.context.now(), false) {
-                Outcome::Open => {}
+                VotesOutcome::Open => {}
                 outcome => break outcome,
             }
             let next = if votes.has_majority() {

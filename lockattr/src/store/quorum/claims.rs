@@ -14,13 +14,13 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::super::{Acquired, Found};
-use super::node::Node;
+use super::node::QuorumNode;
 use crate::error::StoreError;
 
 /// The claims of one node, by owner.
 #[derive(Default)]
 pub(super) struct Claims {
-    entries: Mutex<HashMap<String, Entry>>,
+    entries: Mutex<HashMap<String, ClaimedVote>>,
     /// A request or a release was answered.
     changed: Notify,
 }
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ClaimedVote {
     phase: Phase,
     /// A request is on its way.
     asking: bool,
@@ -61,7 +61,7 @@ enum Standing {
     Granted(Option<Instant>),
 }
 
-impl Entry {
+impl ClaimedVote {
     fn new(phase: Phase) -> Self {
         Self {
             phase,
@@ -77,17 +77,22 @@ impl Entry {
     }
 }
 
-fn is_queued(entry: &Entry) -> bool {
+fn is_queued(entry: &ClaimedVote) -> bool {
     entry.standing == Standing::Queued
 }
 
 impl Claims {
     /// A request begins, which may wait in the node's queue, once no other of the same claim is on its way, nor anything on its way back.
-    pub(super) async fn begin(&self, owner: &str, phase: Phase, waits: bool) -> Asking<'_> {
+    pub(super) async fn begin(
+        &self,
+        owner: &str,
+        phase: Phase,
+        waits: bool,
+    ) -> OutstandingRequest<'_> {
         loop {
             let changed = self.changed.notified();
             if self.try_begin(owner, phase) {
-                return Asking {
+                return OutstandingRequest {
                     claims: self,
                     owner: owner.to_owned(),
                     waits,
@@ -111,7 +116,7 @@ impl Claims {
             entry.asking = true;
             return true;
         }
-        let mut entry = Entry::new(phase);
+        let mut entry = ClaimedVote::new(phase);
         entry.asking = true;
         entries.insert(owner.to_owned(), entry);
         true
@@ -150,7 +155,7 @@ impl Claims {
     pub(super) fn handed(&self, owner: &str, until: Instant) {
         let mut entries = self.entries();
         let entry = entries.entry(owner.to_owned());
-        let entry = entry.or_insert_with(|| Entry::new(Phase::Asking));
+        let entry = entry.or_insert_with(|| ClaimedVote::new(Phase::Asking));
         entry.standing = Standing::Granted(Some(until));
     }
 
@@ -222,7 +227,7 @@ impl Claims {
 
     /// Begins to give back what there is, until the answer is dropped; `None` where that has begun before,
     /// or there is nothing.
-    pub(super) fn begin_return(node: &Arc<Node>, owner: &str) -> Option<Returning> {
+    pub(super) fn begin_return(node: &Arc<QuorumNode>, owner: &str) -> Option<Returning> {
         match node.claims.entries().get_mut(owner) {
             Some(entry) if !entry.returning => entry.returning = true,
             _ => return None,
@@ -278,7 +283,7 @@ impl Claims {
     pub(super) async fn is_answered(&self, owner: &str) {
         loop {
             let changed = self.changed.notified();
-            let asking = |entry: &Entry| entry.asking;
+            let asking = |entry: &ClaimedVote| entry.asking;
             if !self.entries().get(owner).is_some_and(asking) {
                 return;
             }
@@ -291,14 +296,14 @@ impl Claims {
         self.entries().len()
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, ClaimedVote>> {
         // Every change is done or not begun when something panics.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that is on its way. Dropped before it is answered, it may still be carried out.
-pub(super) struct Asking<'a> {
+pub(super) struct OutstandingRequest<'a> {
     claims: &'a Claims,
     owner: String,
     /// Whether it may be put into the node's queue.
@@ -306,14 +311,14 @@ pub(super) struct Asking<'a> {
     is_answered: bool,
 }
 
-impl Asking<'_> {
+impl OutstandingRequest<'_> {
     pub(super) fn answered(mut self, answer: &Result<Acquired, StoreError>) {
         self.is_answered = true;
         self.claims.answered(&self.owner, self.waits, Some(answer));
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for OutstandingRequest<'_> {
     fn drop(&mut self) {
         if !self.is_answered {
             self.claims.answered(&self.owner, self.waits, None);
@@ -323,7 +328,7 @@ impl Drop for Asking<'_> {
 
 /// Whatever there is of a claim is on its way back.
 pub(super) struct Returning {
-    node: Arc<Node>,
+    node: Arc<QuorumNode>,
     owner: String,
 }
 

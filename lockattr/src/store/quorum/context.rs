@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
@@ -12,12 +12,12 @@ use crate::runtime::clock::Clock;
 
 /// The client's own thread, and the clock of the nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Context {
+pub(super) struct QuorumContext {
     pub(super) background: Background,
     pub(super) clock: Clock,
 }
 
-impl Context {
+impl QuorumContext {
     pub(super) fn now(&self) -> Instant {
         self.clock.now()
     }
@@ -59,7 +59,7 @@ impl Context {
         }
     }
 
-    fn spawn(&self, task: Task) {
+    fn spawn(&self, task: BoxedTask) {
         match (self.clock, Handle::try_current()) {
             (Clock::Tokio, Ok(runtime)) => drop(runtime.spawn(task)),
             _ => drop(self.background.spawn(task)),
@@ -67,11 +67,11 @@ impl Context {
     }
 }
 
-type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+type BoxedTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A task that was polled once, unless it is done.
-fn begun(mut task: Task) -> Option<Task> {
-    let mut context = TaskContext::from_waker(Waker::noop());
+fn begun(mut task: BoxedTask) -> Option<BoxedTask> {
+    let mut context = Context::from_waker(Waker::noop());
     task.as_mut()
         .poll(&mut context)
         .is_pending()
@@ -80,14 +80,14 @@ fn begun(mut task: Task) -> Option<Task> {
 
 /// A task that outlives the runtime that it is polled on.
 struct Carried {
-    task: Option<Task>,
-    context: Context,
+    task: Option<BoxedTask>,
+    context: QuorumContext,
 }
 
 impl Future for Carried {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Some(task) = &mut self.task else {
             return Poll::Ready(());
         };

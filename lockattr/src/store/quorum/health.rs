@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::super::Release;
-use super::node::Node;
+use super::node::QuorumNode;
 use super::owned::OwnedClaim;
 use crate::error::StoreError;
 
@@ -32,13 +32,13 @@ const WANTED: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 pub(super) struct Health {
-    state: Mutex<State>,
+    state: Mutex<HealthState>,
     /// A probe was answered, or a late answer has come.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct HealthState {
     /// Why it cannot be asked.
     down: Option<StoreError>,
     probing: bool,
@@ -51,7 +51,7 @@ struct State {
     next_late: u64,
 }
 
-impl State {
+impl HealthState {
     fn is_behind(&self, now: Instant) -> bool {
         let oldest = self.late.first_key_value();
         let is_silent = |(_, since): (&u64, &Instant)| now >= *since + SILENT;
@@ -82,7 +82,7 @@ impl Health {
     }
 
     /// A late answer is waited for, until what is answered here is dropped.
-    pub(super) fn late(node: &Arc<Node>) -> Late {
+    pub(super) fn late(node: &Arc<QuorumNode>) -> Late {
         let mut state = node.health.state();
         let number = state.next_late;
         state.next_late += 1;
@@ -94,7 +94,7 @@ impl Health {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         // No panic happens under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,7 +108,7 @@ enum Gate {
     Down(StoreError, u64),
 }
 
-impl Node {
+impl QuorumNode {
     /// Waits until the node may be asked; the error is that of the next probe. `claim` is what it would be
     /// asked for.
     pub(super) async fn is_ready(
@@ -193,7 +193,7 @@ impl Node {
 
 /// An answer that nobody waits for.
 pub(super) struct Late {
-    node: Arc<Node>,
+    node: Arc<QuorumNode>,
     number: u64,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::{Acquired, Attempt, Found, Held, Renewed, Store, Token};
 use super::claims::{Claims, Phase, Returning};
-use super::context::Context;
+use super::context::QuorumContext;
 use super::health::Health;
 use super::owned::{OwnedClaim, OwnedHeld, OwnedRelease};
 use super::requests::Request;
@@ -19,15 +19,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// What may still come is looked for after such a share of the time that has gone by.
 const LOOKS_AFTER_SHARE: u32 = 3;
 
-pub(super) struct Node {
+pub(super) struct QuorumNode {
     pub(super) store: Arc<dyn Store>,
-    pub(super) context: Context,
+    pub(super) context: QuorumContext,
     pub(super) health: Health,
     pub(super) claims: Claims,
 }
 
-impl Node {
-    pub(super) fn new(store: Arc<dyn Store>, context: Context) -> Arc<Self> {
+impl QuorumNode {
+    pub(super) fn new(store: Arc<dyn Store>, context: QuorumContext) -> Arc<Self> {
         Arc::new(Self {
             store,
             context,
@@ -277,9 +277,9 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for QuorumNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node")
+        f.debug_struct("QuorumNode")
             .field("store", &self.store)
             .field("is_open", &self.is_open())
             .finish_non_exhaustive()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::{Held, Renewal, Renewed};
 use super::Quorum;
-use super::node::Node;
+use super::node::QuorumNode;
 use super::owned::OwnedHeld;
 use super::requests::Requests;
 use super::votes;
@@ -83,7 +83,7 @@ fn of_node(answers: &[Vec<Option<Renewed>>], node: usize) -> impl Iterator<Item 
 /// Takes the keys of leases that are held where they are gone: at a node that was started anew, or was away
 /// when the others have granted. The vote counts from the next renewal.
 fn add_missing_votes(
-    nodes: &Arc<[Arc<Node>]>,
+    nodes: &Arc<[Arc<QuorumNode>]>,
     node: usize,
     leases: &[OwnedHeld],
     holds: &[bool],
@@ -109,7 +109,7 @@ fn add_missing_votes(
 }
 
 /// Whether a claim is a lease that was not given back yet.
-fn is_held(nodes: &[Arc<Node>], owner: &str) -> bool {
+fn is_held(nodes: &[Arc<QuorumNode>], owner: &str) -> bool {
     nodes.iter().any(|node| node.claims.is_held(owner))
 }
 

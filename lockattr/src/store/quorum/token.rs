@@ -12,7 +12,7 @@ use super::requests::{Request, Requests};
 use super::votes;
 use crate::error::StoreError;
 
-type Answers = Vec<Option<Result<Token, StoreError>>>;
+type TokenAnswers = Vec<Option<Result<Token, StoreError>>>;
 
 impl Quorum {
     pub(super) async fn draw_token(
@@ -25,7 +25,7 @@ impl Quorum {
             return decided(&drawn);
         };
         // Nodes that have drawn just this one know it.
-        let known: Answers = drawn
+        let known: TokenAnswers = drawn
             .into_iter()
             .map(|answer| {
                 answer.filter(|token| matches!(token, Ok(Token::Drawn(token)) if *token == largest))
@@ -50,8 +50,8 @@ impl Quorum {
         &self,
         claim: &Arc<OwnedClaim>,
         at_least: u64,
-        mut answers: Answers,
-    ) -> (Answers, Vec<(usize, Request<Token>)>) {
+        mut answers: TokenAnswers,
+    ) -> (TokenAnswers, Vec<(usize, Request<Token>)>) {
         let unknown = |index: &usize| answers[*index].is_none();
         let asked: Vec<_> = (0..self.nodes.len()).filter(unknown).collect();
         let asked = asked
@@ -71,7 +71,7 @@ impl Quorum {
     }
 }
 
-fn decided(answers: &Answers) -> Result<Token, StoreError> {
+fn decided(answers: &TokenAnswers) -> Result<Token, StoreError> {
     votes::token(answers).ok_or_else(|| {
         let errors: Vec<_> = answers
             .iter()

@@ -18,7 +18,7 @@ pub(super) fn relied_on_until(mut untils: Vec<Instant>, nodes: usize) -> Option<
 
 /// What the votes for one claim come to.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum VotesOutcome {
     /// It may be won yet.
     Open,
     /// It is, until then.
@@ -59,7 +59,7 @@ impl Votes {
     }
 
     /// What they come to; `complete` where no more answers are waited for.
-    pub(super) fn outcome(&self, now: Instant, complete: bool) -> Outcome {
+    pub(super) fn outcome(&self, now: Instant, complete: bool) -> VotesOutcome {
         let nodes = self.answers.len();
         let needed = majority(nodes);
         let errors: Vec<_> = self
@@ -69,7 +69,7 @@ impl Votes {
         let silent = nodes - self.answers().count();
         let refusals: Vec<_> = self.refusals().collect();
         if let Some(until) = relied_on_until(self.granted(), nodes) {
-            return Outcome::Won(until);
+            return VotesOutcome::Won(until);
         }
         let strongest = refusals
             .iter()
@@ -78,19 +78,19 @@ impl Votes {
         if let Some((strength, refusal)) = strongest
             && strength >= needed
         {
-            return Outcome::Refused(self.refused(refusal, now));
+            return VotesOutcome::Refused(self.refused(refusal, now));
         }
         if errors.len() > nodes - needed {
-            return Outcome::Unavailable(unavailable(nodes, &errors));
+            return VotesOutcome::Unavailable(unavailable(nodes, &errors));
         }
         if !complete && silent > 0 {
-            return Outcome::Open;
+            return VotesOutcome::Open;
         }
         let unknown = errors.len() + silent;
         let may_have_won = strongest.filter(|(strength, refusal)| {
             matches!(refusal, Acquired::Busy { .. }) && strength + unknown >= needed
         });
-        Outcome::Split(match may_have_won {
+        VotesOutcome::Split(match may_have_won {
             Some((_, refusal)) => Ok(self.refused(refusal, now)),
             None if errors.is_empty() => Err(split()),
             None => Err(unavailable(nodes, &errors)),

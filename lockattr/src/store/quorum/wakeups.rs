@@ -4,12 +4,12 @@ use std::task::{Context, Poll};
 
 use super::super::{Claim, WakeUp, WakeUps};
 use super::Quorum;
-use super::node::Node;
+use super::node::QuorumNode;
 
 /// The wake-ups of one claim.
 pub(super) struct OfNodes<'a> {
     owner: String,
-    nodes: Vec<(&'a Node, Box<dyn WakeUps + 'a>)>,
+    nodes: Vec<(&'a QuorumNode, Box<dyn WakeUps + 'a>)>,
 }
 
 impl Quorum {

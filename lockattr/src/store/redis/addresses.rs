@@ -29,9 +29,9 @@ impl fmt::Display for Address {
 
 /// Where clients reach what is announced at an address; `None` where it is reached there.
 #[derive(Clone)]
-pub(crate) struct AddressMap(Arc<Map>);
+pub(crate) struct AddressMap(Arc<MapAddress>);
 
-type Map = dyn Fn(&str, u16) -> Option<(String, u16)> + Send + Sync;
+type MapAddress = dyn Fn(&str, u16) -> Option<(String, u16)> + Send + Sync;
 
 impl AddressMap {
     pub(crate) fn new(

@@ -57,12 +57,12 @@ pub(super) struct Acknowledgements {
     /// How long an answer may take that nothing holds up.
     reply_timeout: Duration,
     background: Background,
-    joined: mpsc::UnboundedSender<Grant>,
+    joined: mpsc::UnboundedSender<UnacknowledgedGrant>,
     rounds: AbortHandle,
 }
 
 /// A grant whose caller waits for the acknowledgement.
-struct Grant {
+struct UnacknowledgedGrant {
     locks: Vec<String>,
     owner: String,
     ttl: Duration,
@@ -121,7 +121,7 @@ impl Acknowledgements {
     ) -> Acknowledged {
         let (tell, told) = oneshot::channel();
         let now = Instant::now();
-        let grant = Grant {
+        let grant = UnacknowledgedGrant {
             locks: names.held(held).into_owned(),
             owner: held.claim.owner.to_owned(),
             ttl: held.claim.ttl,
@@ -160,7 +160,7 @@ struct Rounds {
 }
 
 /// What was answered in a round.
-struct Answers {
+struct RoundAnswers {
     /// Whether each grant was still there.
     held: Vec<Result<bool, Fault>>,
     replicas: u32,
@@ -169,7 +169,7 @@ struct Answers {
 }
 
 impl Rounds {
-    async fn run(self, mut joining: mpsc::UnboundedReceiver<Grant>) {
+    async fn run(self, mut joining: mpsc::UnboundedReceiver<UnacknowledgedGrant>) {
         let mut grants = Vec::new();
         loop {
             if grants.is_empty() && joining.recv_many(&mut grants, MOST_GRANTS).await == 0 {
@@ -190,8 +190,12 @@ impl Rounds {
     }
 
     /// Tells the callers what was answered. Those who wait yet are left.
-    fn tell(&self, grants: Vec<Grant>, answers: Result<Answers, Fault>) -> Vec<Grant> {
-        let Answers {
+    fn tell(
+        &self,
+        grants: Vec<UnacknowledgedGrant>,
+        answers: Result<RoundAnswers, Fault>,
+    ) -> Vec<UnacknowledgedGrant> {
+        let RoundAnswers {
             held,
             replicas,
             after,
@@ -237,7 +241,7 @@ impl Rounds {
     }
 
     /// One round. What a new connection may help is tried once more on one.
-    async fn ask(&self, grants: &[Grant]) -> Result<Answers, Fault> {
+    async fn ask(&self, grants: &[UnacknowledgedGrant]) -> Result<RoundAnswers, Fault> {
         let mut form = self.renew.by_hash();
         let (mut by_text, mut again) = (false, false);
         loop {
@@ -252,7 +256,11 @@ impl Rounds {
         }
     }
 
-    async fn ask_once(&self, grants: &[Grant], form: Form<'_>) -> Result<Answers, Fault> {
+    async fn ask_once(
+        &self,
+        grants: &[UnacknowledgedGrant],
+        form: Form<'_>,
+    ) -> Result<RoundAnswers, Fault> {
         let batcher = match self.connection.availability() {
             Availability::Up(batcher) => batcher,
             Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
@@ -320,7 +328,7 @@ impl Rounds {
         };
         let (answer, _) = classify(&self.connection, &batcher, now, answer).map_err(no_wait)?;
         match integer(&answer).and_then(|count| u32::try_from(count).ok()) {
-            Some(replicas) => Ok(Answers {
+            Some(replicas) => Ok(RoundAnswers {
                 held,
                 replicas,
                 after: now.elapsed(),
@@ -333,7 +341,7 @@ impl Rounds {
     fn is_held(
         &self,
         batcher: &Arc<Batcher>,
-        grant: &Grant,
+        grant: &UnacknowledgedGrant,
         answer: Result<Value, Fault>,
     ) -> Result<bool, Fault> {
         let (answer, _) = classify(&self.connection, batcher, Instant::now(), answer)?;
@@ -355,7 +363,7 @@ impl Rounds {
     }
 }
 
-impl Grant {
+impl UnacknowledgedGrant {
     fn renewal(&self, form: Form<'_>) -> Cmd {
         let keys: Vec<_> = self.locks.iter().map(|lock| self.key(lock)).collect();
         Redis::renew_call(form, &keys)

@@ -26,7 +26,7 @@ impl Redis {
             let why = format!("{}{advice}", fault.error);
             Fault::last(fault.error.saying(why))
         })?;
-        let why = Running::read(&answer)
+        let why = Uptime::read(&answer)
             .ok_or_else(|| self.protocol_error(&answer))?
             .too_early(longest_ttl);
         why.map_or(Ok(()), |why| {
@@ -39,12 +39,12 @@ impl Redis {
 
 /// What a server says of itself.
 #[derive(Debug, PartialEq, Eq)]
-struct Running {
+struct Uptime {
     since: Duration,
     writes_down: bool,
 }
 
-impl Running {
+impl Uptime {
     fn read(info: &Value) -> Option<Self> {
         let text = match info {
             Value::VerbatimString { text, .. } => text.clone(),
@@ -81,12 +81,12 @@ impl Running {
 mod tests {
     use super::*;
 
-    fn running(seconds: u64, writes_down: bool) -> Running {
+    fn running(seconds: u64, writes_down: bool) -> Uptime {
         let aof = u8::from(writes_down);
         let info = format!(
             "# Server\r\nuptime_in_seconds:{seconds}\r\n# Persistence\r\naof_enabled:{aof}\r\n"
         );
-        Running::read(&Value::BulkString(info.into_bytes())).expect("both are told")
+        Uptime::read(&Value::BulkString(info.into_bytes())).expect("both are told")
     }
 
     #[test]
@@ -114,7 +114,7 @@ mod tests {
             "uptime_in_seconds:x\r\naof_enabled:0\r\n",
         ] {
             let info = Value::BulkString(text.as_bytes().to_vec());
-            assert_eq!(Running::read(&info), None, "{text}");
+            assert_eq!(Uptime::read(&info), None, "{text}");
         }
     }
 }

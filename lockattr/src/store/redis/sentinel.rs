@@ -38,7 +38,7 @@ mod suggestion;
 mod url;
 mod watcher;
 
-use known::Known;
+use known::KnownSentinels;
 pub(super) use url::{Scheme, scheme};
 
 /// How long sentinels that have yet to answer are waited for where others have: these may be stale.
@@ -66,14 +66,14 @@ pub(super) struct Sentinels {
     target: SentinelTarget,
     /// At the sentinels.
     greeting: Greeting,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownSentinels>,
     /// Each number is a round of questions.
     rounds: watch::Sender<u64>,
     started: AtomicBool,
 }
 
 /// What became of an attempt to connect to a candidate.
-enum Attempt {
+enum CandidateAttempt {
     IsPrimary(RawConnection),
     /// It is not, or does not answer; the words follow "the Redis server at …".
     Failed(String),
@@ -126,7 +126,7 @@ impl Sentinels {
     pub(super) fn new(target: &SentinelTarget, name: Option<&str>) -> Self {
         Self {
             greeting: Greeting::new(name),
-            known: watch::Sender::new(Known::new(&target.sentinels)),
+            known: watch::Sender::new(KnownSentinels::new(&target.sentinels)),
             rounds: watch::Sender::new(0),
             started: AtomicBool::new(false),
             target: target.clone(),
@@ -153,20 +153,20 @@ impl Sentinels {
                 let rest = u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
                 let until = now + within.saturating_duration_since(now) / rest;
                 match self.attempt(server, candidate, until).await {
-                    Attempt::IsPrimary(connection) => {
+                    CandidateAttempt::IsPrimary(connection) => {
                         if let Some(moves) = self.found(server, candidate) {
                             return Ok((connection, moves));
                         }
                     }
-                    Attempt::Failed(words) => failed = Some((candidate.clone(), words)),
+                    CandidateAttempt::Failed(words) => failed = Some((candidate.clone(), words)),
                     // The last attempt has little time, and what came of an earlier one tells more.
-                    Attempt::Silent => {
+                    CandidateAttempt::Silent => {
                         if failed.as_ref().is_none_or(|(of, _)| of != candidate) {
                             failed = Some((candidate.clone(), "does not answer".to_owned()));
                         }
                     }
-                    Attempt::Refused(words) => return Err(told(candidate, &words)),
-                    Attempt::Superseded => {}
+                    CandidateAttempt::Refused(words) => return Err(told(candidate, &words)),
+                    CandidateAttempt::Superseded => {}
                 }
             }
             if Instant::now() + PAUSE >= within {
@@ -213,7 +213,8 @@ impl Sentinels {
             round = *rounds;
         });
         // Where nobody answers, there is still the primary that was found last.
-        let is_named = |known: &Known| known.has_primary() || !known.likeliest().is_empty();
+        let is_named =
+            |known: &KnownSentinels| known.has_primary() || !known.likeliest().is_empty();
         let asked = async {
             let named = known.wait_for(|known| is_named(known) || known.is_settled(round));
             drop(named.await);
@@ -231,7 +232,12 @@ impl Sentinels {
     }
 
     /// Connects to a candidate and asks it what it is.
-    async fn attempt(&self, server: &Server, candidate: &Address, until: Instant) -> Attempt {
+    async fn attempt(
+        &self,
+        server: &Server,
+        candidate: &Address,
+        until: Instant,
+    ) -> CandidateAttempt {
         let attempt = async {
             let asked = async {
                 let connection = self.target.redis(candidate)?.connection().await?;
@@ -241,13 +247,15 @@ impl Sentinels {
                 Ok((connection, role))
             };
             match asked.await {
-                Ok((connection, role)) if is_primary(&role) => Attempt::IsPrimary(connection),
-                Ok(_) => Attempt::Failed("is a replica".to_owned()),
+                Ok((connection, role)) if is_primary(&role) => {
+                    CandidateAttempt::IsPrimary(connection)
+                }
+                Ok(_) => CandidateAttempt::Failed("is a replica".to_owned()),
                 Err(error) => failed(error),
             }
         };
         let mut known = self.known.subscribe();
-        let is_other = |known: &Known| known.likeliest().first() != Some(candidate);
+        let is_other = |known: &KnownSentinels| known.likeliest().first() != Some(candidate);
         // A candidate that was not the likeliest from the start is not superseded by that.
         let was_other = is_other(&known.borrow_and_update());
         let superseded = async {
@@ -261,13 +269,16 @@ impl Sentinels {
                 if let Poll::Ready(attempt) = attempt.as_mut().poll(cx) {
                     return Poll::Ready(attempt);
                 }
-                superseded.as_mut().poll(cx).map(|()| Attempt::Superseded)
+                superseded
+                    .as_mut()
+                    .poll(cx)
+                    .map(|()| CandidateAttempt::Superseded)
             })
             .await
         };
         match server.background.until(until, either).await {
             Ok(attempt) => attempt,
-            Err(Elapsed) => Attempt::Silent,
+            Err(Elapsed) => CandidateAttempt::Silent,
         }
     }
 
@@ -309,8 +320,8 @@ impl Sentinels {
 }
 
 /// Connects to the primary whenever it is in question which server that is.
-async fn follow(server: Weak<Server>, mut known: watch::Receiver<Known>) {
-    while known.wait_for(Known::is_in_question).await.is_ok() {
+async fn follow(server: Weak<Server>, mut known: watch::Receiver<KnownSentinels>) {
+    while known.wait_for(KnownSentinels::is_in_question).await.is_ok() {
         let Some(server) = server.upgrade() else {
             return;
         };
@@ -343,13 +354,13 @@ fn is_primary(role: &Value) -> bool {
 }
 
 /// Sorts why a Redis server could not be asked.
-fn failed(error: RedisError) -> Attempt {
+fn failed(error: RedisError) -> CandidateAttempt {
     let is_final = error.kind() == ErrorKind::AuthenticationFailed
         || matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"));
     let why = Fault::from(error).error;
     if is_final {
-        Attempt::Refused(format!("refuses this client: {why}"))
+        CandidateAttempt::Refused(format!("refuses this client: {why}"))
     } else {
-        Attempt::Failed(format!("cannot be asked: {why}"))
+        CandidateAttempt::Failed(format!("cannot be asked: {why}"))
     }
 }

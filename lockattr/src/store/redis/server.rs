@@ -57,7 +57,7 @@ pub(crate) fn location(url: &str, access: &Access) -> Result<Location, Error> {
 
 /// How to reach the server.
 pub(super) struct Server {
-    route: Route,
+    route: ServerRoute,
     pub(super) greeting: Greeting,
     pub(super) background: Background,
     pub(super) connect_timeout: Duration,
@@ -69,7 +69,7 @@ pub(super) struct Server {
     connections: Mutex<Vec<WeakConnection>>,
 }
 
-enum Route {
+enum ServerRoute {
     Fixed(Target),
     Sentinels(Sentinels),
 }
@@ -78,9 +78,9 @@ impl Server {
     pub(super) fn new(config: &RedisConfig, background: &Background) -> Arc<Self> {
         Arc::new(Self {
             route: match &config.location {
-                Location::At(target) => Route::Fixed(target.clone()),
+                Location::At(target) => ServerRoute::Fixed(target.clone()),
                 Location::NamedBySentinels(target) => {
-                    Route::Sentinels(Sentinels::new(target, config.name.as_deref()))
+                    ServerRoute::Sentinels(Sentinels::new(target, config.name.as_deref()))
                 }
             },
             greeting: Greeting::new(config.name.as_deref()),
@@ -103,15 +103,15 @@ impl Server {
     /// The server's own address, where a URL has it.
     pub(super) fn fixed(&self) -> Option<&Target> {
         match &self.route {
-            Route::Fixed(target) => Some(target),
-            Route::Sentinels(_) => None,
+            ServerRoute::Fixed(target) => Some(target),
+            ServerRoute::Sentinels(_) => None,
         }
     }
 
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.route {
-            Route::Fixed(_) => None,
-            Route::Sentinels(sentinels) => Some(sentinels),
+            ServerRoute::Fixed(_) => None,
+            ServerRoute::Sentinels(sentinels) => Some(sentinels),
         }
     }
 
@@ -119,8 +119,10 @@ impl Server {
     /// user or the password.
     pub(super) fn address(&self) -> String {
         let address = match &self.route {
-            Route::Fixed(target) => target.address().to_string(),
-            Route::Sentinels(sentinels) => format!("the primary of `{}`", sentinels.service()),
+            ServerRoute::Fixed(target) => target.address().to_string(),
+            ServerRoute::Sentinels(sentinels) => {
+                format!("the primary of `{}`", sentinels.service())
+            }
         };
         address.chars().take(200).collect()
     }
@@ -134,11 +136,11 @@ impl Server {
             StoreError::unreachable(format!("cannot connect to {}{why}", self.address()))
         };
         match &self.route {
-            Route::Sentinels(sentinels) => {
+            ServerRoute::Sentinels(sentinels) => {
                 let opened = sentinels.open(self, within).await;
                 opened.map_err(|why| Fault::unreachable(told(&format!(": {why}"))))
             }
-            Route::Fixed(target) => {
+            ServerRoute::Fixed(target) => {
                 let opened = self.background.until(within, self.open_at(target)).await;
                 let opened = opened.map_err(|Elapsed| {
                     let within = self.connect_timeout;
@@ -161,8 +163,8 @@ impl Server {
         let greeting = &self.greeting;
         let refused = |error: RedisError| Fault::from(error).error;
         match &self.route {
-            Route::Fixed(target) => Ok((target.pubsub(greeting).await.map_err(refused)?, 0)),
-            Route::Sentinels(sentinels) => {
+            ServerRoute::Fixed(target) => Ok((target.pubsub(greeting).await.map_err(refused)?, 0)),
+            ServerRoute::Sentinels(sentinels) => {
                 let (target, moves) = sentinels
                     .locate(self, within)
                     .await

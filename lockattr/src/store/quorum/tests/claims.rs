@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::super::super::{Acquired, Found};
 use super::super::claims::{Claims, Phase};
-use super::super::node::Node;
+use super::super::node::QuorumNode;
 use super::{Setup, TTL, is_pending};
 
 const OWNER: &str = "owner";
@@ -14,12 +14,12 @@ fn granted() -> Acquired {
     Acquired::granted(0, Instant::now() + TTL)
 }
 
-async fn asked(node: &Node, waits: bool, answer: Acquired) {
+async fn asked(node: &QuorumNode, waits: bool, answer: Acquired) {
     let asking = node.claims.begin(OWNER, Phase::Asking, waits).await;
     asking.answered(&Ok(answer));
 }
 
-fn node() -> Arc<Node> {
+fn node() -> Arc<QuorumNode> {
     Arc::clone(&Setup::new(3).quorum.nodes[0])
 }
 

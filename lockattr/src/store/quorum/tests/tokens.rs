@@ -15,10 +15,10 @@ use crate::runtime::background::Background;
 
 /// A node with one lock, a counter and a clock that stands still.
 #[derive(Clone, Debug)]
-struct Counter(Arc<Mutex<State>>);
+struct TokenCounter(Arc<Mutex<DrawState>>);
 
 #[derive(Clone, Debug)]
-struct State {
+struct DrawState {
     holder: Option<String>,
     last: u64,
     clock: u64,
@@ -27,9 +27,9 @@ struct State {
     raises: bool,
 }
 
-impl Counter {
+impl TokenCounter {
     fn with_clock(clock: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DrawState {
             holder: None,
             last: 0,
             clock,
@@ -38,12 +38,12 @@ impl Counter {
         })))
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut DrawState) -> T) -> T {
         change(&mut self.0.lock().expect("no panic"))
     }
 }
 
-impl Store for Counter {
+impl Store for TokenCounter {
     fn acquire<'a>(&'a self, claim: Claim<'a>, _: Attempt) -> Reply<'a, Acquired> {
         let answer = self.change(|state| match &state.holder {
             Some(holder) if holder != claim.owner => Acquired::busy(0, holder.clone(), TTL),
@@ -104,7 +104,7 @@ async fn tokens(
     lost: Option<usize>,
 ) -> Vec<u64> {
     let background = Background::start().expect("a thread");
-    let nodes = clocks.map(Counter::with_clock);
+    let nodes = clocks.map(TokenCounter::with_clock);
     let stores = nodes
         .iter()
         .map(|node| Arc::new(node.clone()) as Arc<dyn Store>);

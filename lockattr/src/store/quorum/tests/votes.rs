@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::super::super::{Acquired, Found, Renewal, Token};
-use super::super::votes::{self, Outcome, Votes, majority, relied_on_until};
+use super::super::votes::{self, Votes, VotesOutcome, majority, relied_on_until};
 use crate::error::StoreError;
 
 fn later(millis: u64) -> Instant {
@@ -24,7 +24,11 @@ fn failed() -> Result<Acquired, StoreError> {
     Err(StoreError::refused("away"))
 }
 
-fn outcome(nodes: usize, answers: Vec<Result<Acquired, StoreError>>, complete: bool) -> Outcome {
+fn outcome(
+    nodes: usize,
+    answers: Vec<Result<Acquired, StoreError>>,
+    complete: bool,
+) -> VotesOutcome {
     let mut votes = Votes::of(nodes, later(0));
     for (node, answer) in answers.into_iter().enumerate() {
         votes.put(node, answer, later(0));
@@ -54,7 +58,7 @@ fn a_lease_may_be_relied_on_until_fewer_than_a_majority_stand_by_it() {
 
 #[test]
 fn busy_is_said_where_a_majority_is_anothers() {
-    let Outcome::Refused(Acquired::Busy {
+    let VotesOutcome::Refused(Acquired::Busy {
         owner, remaining, ..
     }) = outcome(
         3,
@@ -74,7 +78,7 @@ fn busy_is_said_where_a_majority_is_anothers() {
         vec![Ok(busy("a", 30)), Ok(granted(10)), Ok(busy("b", 20))],
         false,
     );
-    assert!(matches!(split, Outcome::Split(Err(_))), "{split:?}");
+    assert!(matches!(split, VotesOutcome::Split(Err(_))), "{split:?}");
     // Of four, two are not a majority, and keep the other from having one.
     let split = outcome(
         4,
@@ -86,21 +90,21 @@ fn busy_is_said_where_a_majority_is_anothers() {
         ],
         false,
     );
-    assert!(matches!(split, Outcome::Split(Err(_))), "{split:?}");
+    assert!(matches!(split, VotesOutcome::Split(Err(_))), "{split:?}");
 }
 
 #[test]
 fn who_may_have_a_majority_among_those_that_are_silent_is_named() {
     let answers = || vec![Ok(busy("a", 30)), Ok(granted(10))];
-    assert!(matches!(outcome(3, answers(), false), Outcome::Open));
+    assert!(matches!(outcome(3, answers(), false), VotesOutcome::Open));
     let split = outcome(3, answers(), true);
     assert!(
-        matches!(split, Outcome::Split(Ok(Acquired::Busy { .. }))),
+        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }))),
         "{split:?}"
     );
     let split = outcome(3, vec![Ok(busy("a", 30)), Ok(granted(10)), failed()], false);
     assert!(
-        matches!(split, Outcome::Split(Ok(Acquired::Busy { .. }))),
+        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }))),
         "{split:?}"
     );
 }
@@ -111,20 +115,20 @@ fn what_is_done_foreign_or_away_counts_where_a_majority_says_so() {
     let foreign = || Ok(Acquired::foreign(0, "a hash"));
     let answer = outcome(3, vec![done(), failed(), done()], false);
     assert!(
-        matches!(answer, Outcome::Refused(Acquired::Done { .. })),
+        matches!(answer, VotesOutcome::Refused(Acquired::Done { .. })),
         "{answer:?}"
     );
     let answer = outcome(3, vec![foreign(), Ok(granted(1)), foreign()], false);
     assert!(
-        matches!(answer, Outcome::Refused(Acquired::Foreign { .. })),
+        matches!(answer, VotesOutcome::Refused(Acquired::Foreign { .. })),
         "{answer:?}"
     );
     let answer = outcome(3, vec![foreign(), Ok(granted(1)), Ok(granted(2))], false);
-    assert!(matches!(answer, Outcome::Won(_)), "{answer:?}");
+    assert!(matches!(answer, VotesOutcome::Won(_)), "{answer:?}");
     let answer = outcome(3, vec![done(), Ok(granted(1)), Ok(granted(2))], false);
-    assert!(matches!(answer, Outcome::Won(_)), "{answer:?}");
+    assert!(matches!(answer, VotesOutcome::Won(_)), "{answer:?}");
     let answer = outcome(3, vec![failed(), Ok(busy("a", 1)), failed()], false);
-    assert!(matches!(answer, Outcome::Unavailable(_)), "{answer:?}");
+    assert!(matches!(answer, VotesOutcome::Unavailable(_)), "{answer:?}");
 }
 
 #[test]

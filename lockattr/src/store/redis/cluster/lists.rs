@@ -18,13 +18,13 @@ use crate::store::{Acquired, Attempt, Claim, Found, Held, Leave, Release, Token}
 const ROUNDS: u32 = 8;
 
 /// The locks of a claim that are in one hash slot.
-struct Part {
+struct ListPart {
     /// Which of the claim's locks.
     indices: Vec<usize>,
     locks: Vec<String>,
 }
 
-impl Part {
+impl ListPart {
     fn claim<'a>(&'a self, whole: Claim<'a>) -> Claim<'a> {
         Claim {
             locks: &self.locks,
@@ -34,16 +34,16 @@ impl Part {
 }
 
 /// The parts of a claim, in the order of their first keys.
-fn parts(claim: &Claim<'_>) -> Vec<Part> {
+fn parts(claim: &Claim<'_>) -> Vec<ListPart> {
     let mut order: Vec<_> = claim.locks.iter().enumerate().collect();
     order.sort_by_key(|(_, lock)| *lock);
-    let mut parts: Vec<(u16, Part)> = Vec::new();
+    let mut parts: Vec<(u16, ListPart)> = Vec::new();
     for (index, lock) in order {
         let slot = slot_of(lock);
         let known = parts.iter().position(|(known, _)| *known == slot);
         let at = known.unwrap_or_else(|| {
             let (indices, locks) = (Vec::new(), Vec::new());
-            parts.push((slot, Part { indices, locks }));
+            parts.push((slot, ListPart { indices, locks }));
             parts.len() - 1
         });
         let (_, part) = &mut parts[at];
@@ -97,7 +97,7 @@ impl Cluster {
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
-        parts: &[Part],
+        parts: &[ListPart],
         deadline: &mut Deadline<'_>,
     ) -> Result<Taken, (usize, Result<Acquired, Fault>)> {
         let mut taken: Option<Taken> = None;
@@ -132,7 +132,7 @@ impl Cluster {
         &self,
         claim: Claim<'_>,
         attempt: Attempt,
-        parts: &[Part],
+        parts: &[ListPart],
         missed: usize,
     ) -> bool {
         let others = parts.iter().enumerate().filter(|(at, _)| {
@@ -213,7 +213,7 @@ impl Cluster {
 
     async fn token_of(
         &self,
-        part: &Part,
+        part: &ListPart,
         lease: Held<'_>,
         deadline: &mut Deadline<'_>,
     ) -> Result<Token, Fault> {
@@ -238,7 +238,7 @@ fn granted((until, late): Taken, in_doubt: bool) -> Acquired {
 }
 
 /// The answer to a part, in the terms of the whole claim.
-fn of_whole(mut answer: Acquired, part: &Part) -> Acquired {
+fn of_whole(mut answer: Acquired, part: &ListPart) -> Acquired {
     if let Acquired::Busy { lock, .. }
     | Acquired::Done { lock, .. }
     | Acquired::Foreign { lock, .. } = &mut answer

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::refresh::Refresh;
 use super::slots::SLOTS;
 use super::view::View;
-use super::waiters::Waiters;
+use super::waiters::ClusterWaiters;
 use crate::runtime::background::Background;
 use crate::store::redis::addresses::{Address, AddressMap};
 use crate::store::redis::timeouts::Timeouts;
@@ -29,21 +29,21 @@ pub(super) struct Nodes {
     mapped: Option<AddressMap>,
     pub(super) background: Background,
     pub(super) timeouts: Arc<Timeouts>,
-    map: RwLock<Map>,
+    map: RwLock<SlotMap>,
     pub(super) refresh: Mutex<Refresh>,
-    pub(super) waiters: Waiters,
+    pub(super) waiters: ClusterWaiters,
 }
 
-struct Map {
+struct SlotMap {
     /// The index of the node that keeps each slot.
     slots: Box<[u16]>,
-    nodes: Vec<Node>,
+    nodes: Vec<NamedNode>,
     /// How many were made, so that each has a channel of its own for wake-ups.
     made: u64,
 }
 
 /// A node that somebody has named: the URL, another node, or itself.
-struct Node {
+struct NamedNode {
     address: Address,
     role: Role,
     redis: Option<Arc<Redis>>,
@@ -65,7 +65,7 @@ impl Nodes {
         mapped: Option<AddressMap>,
         background: &Background,
     ) -> Self {
-        let node = |address| Node {
+        let node = |address| NamedNode {
             address,
             role: Role::Seed,
             redis: None,
@@ -75,13 +75,13 @@ impl Nodes {
             config,
             mapped,
             background: background.clone(),
-            map: RwLock::new(Map {
+            map: RwLock::new(SlotMap {
                 slots: vec![NOBODY; SLOTS].into(),
                 nodes: seeds.into_iter().map(node).collect(),
                 made: 0,
             }),
             refresh: Mutex::default(),
-            waiters: Waiters::default(),
+            waiters: ClusterWaiters::default(),
         }
     }
 
@@ -182,7 +182,7 @@ impl Nodes {
             .iter()
             .partition(|node| matches!(node.role, Role::Primary | Role::Seed));
         let addresses =
-            |nodes: Vec<&Node>| nodes.into_iter().map(|node| node.address.clone()).collect();
+            |nodes: Vec<&NamedNode>| nodes.into_iter().map(|node| node.address.clone()).collect();
         (addresses(first), addresses(others))
     }
 
@@ -201,7 +201,7 @@ impl Nodes {
             }
             let index = map.index(&range.primary);
             self.redis(&mut map, index);
-            let Map { slots, nodes, .. } = &mut *map;
+            let SlotMap { slots, nodes, .. } = &mut *map;
             let range = range.first..=range.last;
             for (kept, named) in slots[range.clone()].iter_mut().zip(&mut named[range]) {
                 if !*named {
@@ -211,7 +211,7 @@ impl Nodes {
                 }
             }
         }
-        let Map { slots, nodes, .. } = &mut *map;
+        let SlotMap { slots, nodes, .. } = &mut *map;
         for (index, _) in slots.iter().zip(named).filter(|(_, named)| !named) {
             if let Some(node) = nodes.get_mut(usize::from(*index)) {
                 node.role = Role::Primary;
@@ -229,7 +229,7 @@ impl Nodes {
     }
 
     /// The connections to a node, which are made when they are needed.
-    fn redis(&self, map: &mut Map, index: usize) -> Arc<Redis> {
+    fn redis(&self, map: &mut SlotMap, index: usize) -> Arc<Redis> {
         let made = map.made;
         let node = &mut map.nodes[index];
         if let Some(redis) = &node.redis {
@@ -246,22 +246,22 @@ impl Nodes {
         redis
     }
 
-    fn map(&self) -> RwLockReadGuard<'_, Map> {
+    fn map(&self) -> RwLockReadGuard<'_, SlotMap> {
         // Each change leaves a map that is as good as any other that may be out of date.
         self.map.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
+    fn map_mut(&self) -> RwLockWriteGuard<'_, SlotMap> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Map {
+impl SlotMap {
     /// Where the node with this address stands.
     fn index(&mut self, address: &Address) -> usize {
         let known = self.nodes.iter().position(|node| node.address == *address);
         known.unwrap_or_else(|| {
-            self.nodes.push(Node {
+            self.nodes.push(NamedNode {
                 address: address.clone(),
                 role: Role::Former,
                 redis: None,
@@ -286,7 +286,7 @@ impl Map {
                 left.extend(node.redis.take());
             }
         }
-        let is_forgettable = |node: &Node| node.role == Role::Former && node.redis.is_none();
+        let is_forgettable = |node: &NamedNode| node.role == Role::Former && node.redis.is_none();
         let count = self
             .nodes
             .iter()

@@ -35,17 +35,17 @@ const ADVICE: &str = " (it is a single server: write redis:// in place of redis+
                       of rediss+cluster://)";
 
 /// How a look has ended, once it has.
-type Outcome = Option<Result<(), Fault>>;
+type RefreshOutcome = Option<Result<(), Fault>>;
 
 /// The latest look.
 #[derive(Default)]
 pub(super) struct Refresh {
-    latest: Option<watch::Receiver<Outcome>>,
+    latest: Option<watch::Receiver<RefreshOutcome>>,
 }
 
 impl Nodes {
     /// Looks at who keeps what, unless that is being done.
-    pub(super) fn refresh(self: &Arc<Self>) -> watch::Receiver<Outcome> {
+    pub(super) fn refresh(self: &Arc<Self>) -> watch::Receiver<RefreshOutcome> {
         let mut refresh = self.refresh.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(latest) = &refresh.latest
             && latest.borrow().is_none()

@@ -19,9 +19,9 @@ use crate::store::{Claim, WakeUp, WakeUps};
 
 /// The claims that wait, by owner.
 #[derive(Clone, Default)]
-pub(super) struct Waiters(Arc<Mutex<HashMap<String, Arc<Waiter>>>>);
+pub(super) struct ClusterWaiters(Arc<Mutex<HashMap<String, Arc<ClusterWaiter>>>>);
 
-struct Waiter {
+struct ClusterWaiter {
     ttl: Duration,
     /// The hash slots of its locks.
     slots: Vec<u16>,
@@ -41,7 +41,7 @@ struct Heard {
     waker: Option<Waker>,
 }
 
-impl Waiters {
+impl ClusterWaiters {
     /// The wake-ups of a claim, which listens on these nodes.
     pub(super) fn wakeups(
         &self,
@@ -51,7 +51,7 @@ impl Waiters {
         let mut slots: Vec<_> = claim.locks.iter().map(|lock| slot_of(lock)).collect();
         slots.sort_unstable();
         slots.dedup();
-        let waiter = Arc::new(Waiter {
+        let waiter = Arc::new(ClusterWaiter {
             ttl: claim.ttl,
             slots,
             heard: Mutex::default(),
@@ -112,13 +112,13 @@ impl Waiters {
         }
     }
 
-    fn waiters(&self) -> MutexGuard<'_, HashMap<String, Arc<Waiter>>> {
+    fn waiters(&self) -> MutexGuard<'_, HashMap<String, Arc<ClusterWaiter>>> {
         // Every change is one map operation, so a panic elsewhere leaves nothing half done.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiter {
+impl ClusterWaiter {
     fn hear(&self, owner: &str, node: &Arc<Redis>) -> Vec<Arc<Redis>> {
         let mut heard = self.heard();
         if heard.nodes.iter().any(|known| known.is(node)) {
@@ -154,9 +154,9 @@ impl Waiter {
 
 /// The wake-ups of one claim.
 pub(super) struct ClusterWakeUps {
-    waiters: Waiters,
+    waiters: ClusterWaiters,
     owner: String,
-    waiter: Arc<Waiter>,
+    waiter: Arc<ClusterWaiter>,
     streams: Vec<WakeUpStream>,
 }
 
@@ -193,7 +193,7 @@ impl WakeUps for ClusterWakeUps {
 impl Drop for ClusterWakeUps {
     fn drop(&mut self) {
         let mut waiters = self.waiters.waiters();
-        let is_own = |known: &Arc<Waiter>| Arc::ptr_eq(known, &self.waiter);
+        let is_own = |known: &Arc<ClusterWaiter>| Arc::ptr_eq(known, &self.waiter);
         let left = if waiters.get(&self.owner).is_some_and(is_own) {
             waiters.remove(&self.owner)
         } else {

@@ -18,7 +18,7 @@ const MOST_NAMED: usize = 8;
 
 /// The sentinels, and the primary that was found.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownSentinels {
     sentinels: Vec<Sentinel>,
     primary: Option<Named>,
 }
@@ -59,7 +59,7 @@ pub(super) enum Trouble {
     Other(String),
 }
 
-impl Known {
+impl KnownSentinels {
     pub(super) fn new(given: &[Address]) -> Self {
         let mut known = Self::default();
         known.add(given, true);
@@ -284,9 +284,9 @@ mod tests {
     }
 
     /// Three sentinels, and what each says in round 1: a primary and an epoch, or nothing yet.
-    fn known(words: [Option<(&str, u64)>; 3]) -> Known {
+    fn known(words: [Option<(&str, u64)>; 3]) -> KnownSentinels {
         let given = ["s1", "s2", "s3"].map(address);
-        let mut known = Known::new(&given);
+        let mut known = KnownSentinels::new(&given);
         for (from, word) in given.iter().zip(words) {
             if let Some((primary, epoch)) = word {
                 let report = Report {
@@ -300,7 +300,7 @@ mod tests {
         known
     }
 
-    fn likeliest(known: &Known) -> Vec<String> {
+    fn likeliest(known: &KnownSentinels) -> Vec<String> {
         let likeliest = known.likeliest();
         likeliest.into_iter().map(|address| address.host).collect()
     }
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn sentinels_that_are_out_of_reach_do_not_count() {
-        let mut one = Known::new(&[address("s1")]);
+        let mut one = KnownSentinels::new(&[address("s1")]);
         let report = Report {
             primary: address("main"),
             epoch: 1,

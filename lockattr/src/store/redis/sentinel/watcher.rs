@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const CHANNEL: &str = "+switch-master";
 
 /// An open connection to a sentinel.
-struct Link {
+struct SentinelConnection {
     connection: RawConnection,
     is_introduced: bool,
     telling: Telling,
@@ -85,7 +85,7 @@ pub(super) async fn run(server: Weak<Server>, address: Address, mut rounds: watc
 }
 
 /// Waits until the sentinel is to be asked again; false at the end of the client.
-async fn is_due(rounds: &mut watch::Receiver<u64>, link: &mut Option<Link>) -> bool {
+async fn is_due(rounds: &mut watch::Receiver<u64>, link: &mut Option<SentinelConnection>) -> bool {
     let mut tick = pin!(sleep(jittered(EVERY)));
     let mut asked = pin!(rounds.changed());
     poll_fn(|cx| {
@@ -105,7 +105,7 @@ async fn is_due(rounds: &mut watch::Receiver<u64>, link: &mut Option<Link>) -> b
     .await
 }
 
-impl Link {
+impl SentinelConnection {
     /// Waits for word of a failover; `None` where the connection has ended.
     fn poll_telling(&mut self, cx: &mut Context<'_>) -> Poll<Option<()>> {
         match &mut self.telling {
@@ -127,12 +127,12 @@ async fn ask(
     server: &Arc<Server>,
     sentinels: &Sentinels,
     address: &Address,
-    link: &mut Option<Link>,
+    link: &mut Option<SentinelConnection>,
 ) -> Result<Report, Trouble> {
     let target = &sentinels.target;
     let link = match link {
         Some(link) => link,
-        None => link.insert(Link {
+        None => link.insert(SentinelConnection {
             connection: target.sentinel(address)?.connection().await?,
             is_introduced: false,
             telling: Telling::Untried,
