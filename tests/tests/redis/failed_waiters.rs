@@ -216,3 +216,30 @@ async fn a_grant_without_a_taker_goes_straight_on() {
     next.unwrap().unwrap().release().await.unwrap();
     listening.ends_with_nothing_left(&server).await;
 }
+
+/// The same where the waiter was refused in the end, which took it out of the queue: a replica that lacks
+/// this may take the server's place.
+#[tokio::test]
+async fn a_grant_to_a_waiter_that_was_refused_goes_straight_on() {
+    let (server, locks) = pair().await;
+    let (refused, next) = (client(&server).await, client(&server).await);
+    let lease = locks.lock("sync:42").ttl(TTL).acquire().await.unwrap();
+    let listening = Listening::of(&server, &refused, &locks).await;
+    let wait = Duration::from_secs(1);
+    let call = tokio::spawn(refused.lock("sync:42").ttl(TTL).wait(wait).acquire());
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
+    let queue = "lock:wait:{lock:sync:42}";
+    let entries: Vec<String> = server.words(&["ZRANGE", queue, "0", "-1"]).unwrap();
+    let busy = call.await.unwrap();
+    assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+    wait::until("it has left", || server.waiters("lock:sync:42") == 0).await;
+    let again = ["ZADD", queue, "1", entries[0].as_str()];
+    let _: u64 = server.words(&again).unwrap();
+    let _: u64 = server.words(&["PEXPIRE", queue, "60000"]).unwrap();
+    let next = queued(&server, &next, 1).await;
+    lease.release().await.unwrap();
+    let next = tokio::time::timeout(CLEARED, next).await;
+    let next = next.expect("the next waiter is granted the lock");
+    next.unwrap().unwrap().release().await.unwrap();
+    listening.ends_with_nothing_left(&server).await;
+}

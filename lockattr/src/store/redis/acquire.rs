@@ -145,6 +145,11 @@ impl Redis {
             self.subscriber.answered(claim.owner, server_micros, sent);
         }
         if let Acquired::Busy { place, .. } = &mut acquired {
+            if attempt.again && attempt.wait.is_zero() {
+                // It is out of the queue now, but for a replica that lacks this and takes the server's place.
+                self.subscriber.withdraw(claim.owner);
+                self.subscriber.left_queue(claim.owner);
+            }
             match place {
                 Some(place) if will_be_told => self.subscriber.queued(claim.owner, *place),
                 // A claim that cannot be told is passed over when its turn comes.

@@ -21,8 +21,8 @@ use crate::store::{WakeUp, relied_on};
 /// of the server: longer than `LONGEST` in `queue.lua`, after which a queue in which nobody looks is gone.
 const MAY_BE_QUEUED: Duration = Duration::from_secs(310);
 
-/// The same where the server has taken the claim out of its queue, and only a request that arrives late
-/// may put it there again.
+/// The same where the server has taken the claim out of its queue, and only a request that arrives late, or
+/// a replica that takes the server's place and lacks the last moments, may put it there again.
 const MAY_COME_LATE: Duration = Duration::from_secs(10);
 
 /// The claims that wait, by the ids that messages name them with.
@@ -111,6 +111,8 @@ impl WakeUpRegistry {
         let mut registered = self.registered();
         let is_first = registered.listeners.is_empty();
         let before = registered.listeners.insert(id.clone(), listener);
+        // It may be a claim that had ended its waiting, and is asked for anew.
+        registered.withdrawn.remove(&id);
         drop(registered);
         drop(before);
         (id, is_first)
