@@ -49,14 +49,18 @@ impl Replicated {
 
     /// Has all others follow the primary.
     fn follow(&self) {
+        self.have_follow(&self.replicas());
+    }
+
+    fn have_follow(&self, replicas: &[usize]) {
         let primary = self.servers[self.primary].address();
-        for replica in self.replicas() {
-            let link = &self.links[replica];
+        for replica in replicas {
+            let link = &self.links[*replica];
             link.heal();
             link.retarget(primary);
             link.cut();
             let port = link.address().port();
-            let _: () = self.servers[replica].ask(&format!("REPLICAOF 127.0.0.1 {port}"));
+            let _: () = self.servers[*replica].ask(&format!("REPLICAOF 127.0.0.1 {port}"));
         }
     }
 
@@ -101,6 +105,10 @@ impl Replicated {
         };
         self.primary = *candidates.iter().max_by_key(got).expect("one of them");
         let _: () = self.servers[self.primary].ask("REPLICAOF NO ONE");
+        // They acknowledge soon, so that the next holder is not long in coming.
+        let mut others = candidates.to_vec();
+        others.retain(|replica| *replica != self.primary);
+        self.have_follow(&others);
         self.proxy.retarget(self.servers[self.primary].address());
         self.proxy.cut();
         thread::sleep(scene.random.millis(0, 1_000));
