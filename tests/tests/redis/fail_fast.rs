@@ -10,7 +10,7 @@ use tests::wait;
 use crate::support::{BOUND, SLACK, nap, nothing_left};
 
 /// Longer than any of these tests.
-const LENGTH: Duration = Duration::from_secs(600);
+pub(crate) const LENGTH: Duration = Duration::from_secs(600);
 
 /// Far more calls than could each wait for a bound of theirs.
 const CALLS: usize = 200;
@@ -20,12 +20,12 @@ async fn client(url: &str, length: Duration) -> Client {
     builder.connect(url).await.unwrap()
 }
 
-async fn ask(locks: &Client, key: &str) -> Error {
+pub(crate) async fn ask(locks: &Client, key: &str) -> Error {
     let asked = locks.lock(key).acquire().await;
     asked.expect_err("the store is away")
 }
 
-fn is_told(error: &Error) -> bool {
+pub(crate) fn is_told(error: &Error) -> bool {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     error
         .to_string()

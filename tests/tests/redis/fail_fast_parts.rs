@@ -8,29 +8,15 @@ use std::time::{Duration, Instant};
 use lockattr::store::{
     Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token,
 };
-use lockattr::{Client, Error, Memory, StoreError};
+use lockattr::{Client, Memory, StoreError};
 use tests::cluster::Cluster;
 use tests::server::Server;
 use tests::wait::{self, PATIENCE};
 use tokio::sync::Notify;
 
+use crate::fail_fast::{LENGTH, ask, is_told};
 use crate::replicas::{unacknowledged, waits_for, with_replicas};
 use crate::support::{BOUND, nap};
-
-/// Longer than any of these tests.
-const LENGTH: Duration = Duration::from_secs(600);
-
-async fn ask(locks: &Client, key: &str) -> Error {
-    let asked = locks.lock(key).acquire().await;
-    asked.expect_err("the store is away")
-}
-
-fn is_told(error: &Error) -> bool {
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    error
-        .to_string()
-        .contains("not asked, since the store was away")
-}
 
 async fn until_granted(locks: &Client, key: &str) {
     let start = Instant::now();
