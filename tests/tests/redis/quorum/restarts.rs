@@ -8,6 +8,7 @@ use lockattr::{Client, Error};
 use tests::wait;
 
 use super::{KEY, LOCK, Nodes, take};
+use crate::rights::{least, user};
 use crate::support::nap;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,4 +119,19 @@ async fn a_delayed_restart_is_of_a_quorum() {
         assert!(matches!(refused, Error::Config(_)), "{refused:?}");
         assert!(refused.to_string().contains("is for a quorum"), "{refused}");
     }
+}
+
+#[tokio::test]
+async fn a_delayed_restart_needs_a_right_of_its_own() {
+    let nodes = Nodes::start(3);
+    let with = |rights: &str| -> Vec<String> {
+        let servers = nodes.servers.iter();
+        servers.map(|server| user(server, rights)).collect()
+    };
+    let checking = || Client::builder().delayed_restart(Duration::from_millis(10));
+    let refused = checking().quorum(with(&least())).await.unwrap_err();
+    assert!(refused.to_string().contains("`+info`"), "{refused}");
+    nap(1_100).await;
+    let allowed = with(&format!("{} +info", least()));
+    assert!(checking().quorum(allowed).await.is_ok());
 }
