@@ -20,6 +20,7 @@ use tokio::time::sleep;
 use crate::checker::SKIPPED;
 use crate::record::{self, Event, Pen};
 use crate::turn::{Scribe, TurnOptions};
+use crate::wait::PATIENCE;
 
 mod chaos;
 
@@ -99,7 +100,16 @@ async fn connect(url: &str, words: &[String]) -> Client {
             _ => builder,
         };
     }
-    builder.connect(url).await.expect("the server answers")
+    let start = Instant::now();
+    loop {
+        // Replicas of a busy machine may lag where the run begins.
+        match builder.clone().connect(url).await {
+            Err(Error::Unavailable { .. }) if start.elapsed() < PATIENCE / 2 => {
+                sleep(Duration::from_millis(50)).await;
+            }
+            client => return client.expect("the server answers"),
+        }
+    }
 }
 
 fn address(text: &str) -> SocketAddr {
