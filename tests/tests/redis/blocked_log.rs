@@ -156,7 +156,8 @@ async fn what_a_blocked_subscriber_is_not_told_is_counted() {
     wait::until("each is told or counted", || {
         let dropped = log::about("dropped=");
         let dropped: usize = dropped.iter().map(|told| count(&told.text)).sum();
-        dropped > 0 && dropped + log::about("many:").len() == COUNT
+        // The events of other tests in this process may be dropped meanwhile too.
+        dropped > 0 && dropped + log::about("many:").len() >= COUNT
     })
     .await;
 }
