@@ -2,7 +2,6 @@
 //! polled within a tokio context, where timers work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -15,7 +14,7 @@ use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use tests::wait;
 use tokio::time::sleep;
 
-use crate::support::{by_hand, polled, runtimes};
+use crate::support::{by_hand, in_a_process_of_its_own, polled, runtimes};
 
 const NAP: Duration = Duration::from_millis(20);
 const TTL: Duration = Duration::from_secs(60);
@@ -80,18 +79,6 @@ impl Store for Sleeping {
 
 async fn held(locks: &Client) -> Lease {
     locks.lock("sync:42").ttl(TTL).acquire().await.unwrap()
-}
-
-/// Runs one of the tests below in a process of its own, since it may abort that.
-fn in_a_process_of_its_own(name: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
-    assert!(out.contains("1 passed"), "{out}");
 }
 
 #[test]

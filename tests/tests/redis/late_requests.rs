@@ -213,10 +213,14 @@ async fn looking_for_lost_requests_ends_when_their_connections_are_closed() {
     nap(500).await;
     nothing_left(&server).await;
     // They are looked for as long as they had been on their way, and less and less often: after pauses that
-    // are a third longer each time, from 25 ms on, which are twenty within seven seconds.
+    // are a third longer each time, from 25 ms on, which are twenty within seven seconds, and of these
+    // twelve after the first half of a second.
+    let later = server.commands();
     nap(6_000).await;
-    let asked = server.commands().since(&before);
+    let now = server.commands();
+    let (asked, asked_later) = (now.since(&before), now.since(&later));
     assert!(asked.of("evalsha") <= 300 * 20, "{asked:?}");
+    assert!(asked_later.of("evalsha") <= 300 * 12, "{asked_later:?}");
     // On a busy machine they end later than on one that is not.
     let begun = Instant::now();
     loop {

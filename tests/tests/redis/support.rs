@@ -319,3 +319,15 @@ pub(crate) async fn never_two(server: &Server, lease: &Lease, seconds: u64) {
         );
     }
 }
+
+/// Runs a test that is ignored otherwise in a process of its own, which it may abort and has for itself.
+pub(crate) fn in_a_process_of_its_own(name: &str) {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(out.contains("1 passed"), "{out}");
+}
