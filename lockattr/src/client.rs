@@ -11,11 +11,15 @@ use crate::stats::Stats;
 
 mod builder;
 mod disabled;
+#[cfg(feature = "inspect")]
+mod inspector;
 mod installed;
 mod nodes;
 mod request;
 
 pub use builder::ClientBuilder;
+#[cfg(feature = "inspect")]
+pub use inspector::{Inspector, Listing};
 use installed::Installed;
 pub use request::LockRequest;
 

@@ -58,6 +58,8 @@
 //! # Features
 //!
 //! - `tls`: `rediss://` URLs, by rustls.
+//! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
+//!   and ends what is stuck.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -80,6 +82,9 @@ pub mod store;
 pub use acquire::around::current;
 pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, LockRequest};
+#[cfg(feature = "inspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
 pub use key::{Key, KeyError};
 pub use lease::Lease;

@@ -12,6 +12,8 @@ use super::{
 };
 use crate::error::StoreError;
 
+#[cfg(feature = "inspect")]
+mod inspect;
 mod locks;
 mod slots;
 
@@ -200,6 +202,11 @@ impl Store for Memory {
 
     fn in_callers_time(&self) -> bool {
         true
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
     }
 }
 

@@ -22,12 +22,12 @@ const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 #[derive(Default)]
 pub(super) struct Locks {
-    entries: HashMap<String, Stored>,
+    pub(super) entries: HashMap<String, Stored>,
     /// With so many entries those whose time is over are taken out.
     sweep_at: usize,
     last_token: u64,
     /// In order of arrival.
-    waiters: Vec<QueuedClaim>,
+    pub(super) waiters: Vec<QueuedClaim>,
     /// By owner.
     inboxes: HashMap<String, Inbox>,
     /// To be woken once the locks are let go.
@@ -35,9 +35,9 @@ pub(super) struct Locks {
 }
 
 /// What stands under a name.
-struct Stored {
-    by: Holder,
-    until: Instant,
+pub(super) struct Stored {
+    pub(super) by: Holder,
+    pub(super) until: Instant,
 }
 
 pub(super) enum Holder {
@@ -48,10 +48,10 @@ pub(super) enum Holder {
     Done(SystemTime),
 }
 
-struct QueuedClaim {
-    slots: Slots<'static>,
-    owner: String,
-    ttl: Duration,
+pub(super) struct QueuedClaim {
+    pub(super) slots: Slots<'static>,
+    pub(super) owner: String,
+    pub(super) ttl: Duration,
 }
 
 /// Where an owner's wake-ups go.
@@ -444,7 +444,7 @@ fn soonest(refusals: impl Iterator<Item = (usize, Option<Acquired>)>) -> Acquire
 }
 
 /// The calling runtime's time where there is one, and real time elsewhere.
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Clock::Tokio.now()
 }
 
