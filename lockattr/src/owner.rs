@@ -156,18 +156,34 @@ impl fmt::Debug for Random {
     }
 }
 
+/// When the acquisition of an owner was drawn, by the clock of its process.
+#[cfg(feature = "inspect")]
+pub(crate) fn since(owner: &str) -> Option<SystemTime> {
+    let (id, _) = parts(owner)?;
+    let id = Uuid::try_parse(id).ok()?;
+    let (seconds, nanoseconds) = id.get_timestamp()?.to_unix();
+    UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
+}
+
 /// The part of an owner that may be shown: `host:pid`.
 pub(crate) fn shown(owner: &str) -> String {
-    match owner.split_once('@') {
-        Some((id, origin))
-            if id.len() == 32
-                && id.bytes().all(|b| b.is_ascii_hexdigit())
-                && !origin.is_empty() =>
-        {
-            origin.escape_debug().to_string()
-        }
-        _ => "unknown".to_owned(),
+    match parts(owner) {
+        Some((_, origin)) => origin.escape_debug().to_string(),
+        None => "unknown".to_owned(),
     }
+}
+
+/// The id of an owner, and where it was made; `None` where it has not the form of one.
+fn parts(owner: &str) -> Option<(&str, &str)> {
+    let (id, origin) = owner.split_once('@')?;
+    let is_id = id.len() == Simple::LENGTH && id.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_id && !origin.is_empty()).then_some((id, origin))
+}
+
+/// Whether a value has the form of an owner.
+#[cfg(feature = "inspect")]
+pub(crate) fn is_owner(value: &str) -> bool {
+    parts(value).is_some()
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
-//! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
+//! subscription to the client's channel, and `wakeups` tells those who wait what was published there. What
+//! tools show of the locks, and of the server, is in `inspect`.
 //!
 //! `cluster` is made of several of these stores, one for each node. So each step comes in two forms: one
 //! that repeats itself on the same server, and one (`…_once`) whose fault says where else to ask.
@@ -44,6 +45,8 @@ mod connections;
 mod credentials;
 mod fault;
 mod greeting;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod message;
 mod names;
 mod probe;
@@ -276,6 +279,11 @@ impl Store for Redis {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.connections.settled(owner))
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
     }
 }
 

@@ -40,6 +40,7 @@ mod harness;
 mod holds;
 mod hostile;
 mod inline_wakers;
+mod inspect;
 mod introduction;
 mod invalid_requests;
 mod joined_ends;
