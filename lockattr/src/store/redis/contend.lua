@@ -8,11 +8,6 @@
 local any = ARGV[3] == 'any'
 local count = any and #KEYS - 1 or math.ceil(#KEYS / 2)
 local own_entry, wait = ARGV[4], tonumber(ARGV[5] or 0)
-local own_start = ARGV[1] .. ' '
-
-local function is_ours(value)
-  return value == ARGV[1] or string.sub(value, 1, #own_start) == own_start
-end
 
 local function queue_of(i)
   return KEYS[any and #KEYS or count + i]
@@ -51,7 +46,9 @@ local function inspect(key, holder)
     end
     return -1, 'a ' .. redis.call('TYPE', key).ok
   end
-  if is_ours(holder) then
+  -- The owner, alone or with more behind a space.
+  if holder == ARGV[1] or string.find(holder, ARGV[1], 1, true) == 1
+    and string.sub(holder, #ARGV[1] + 1, #ARGV[1] + 1) == ' ' then
     return 1, 'ours'
   end
   local remaining = redis.call('PTTL', key)
@@ -101,11 +98,13 @@ local function consider(i)
   end
 end
 
+-- Looked up once: there may be a thousand slots.
+local find, owner = string.find, ARGV[1]
 for i = 1, count do
   local holder = holders[i]
   -- Of several slots, one more of another owner's makes no difference, nor one more that is free where
   -- nobody waits who could be granted it.
-  if not any or soonest or not refusal or not holder or is_ours(holder) then
+  if not any or soonest or not refusal or not holder or find(holder, owner, 1, true) == 1 then
     if holder or not any or not takeable[1] or not empty[1] then
       consider(i)
     end
@@ -129,7 +128,7 @@ if granted then
     -- What is ours already is so since it was granted. This may be carried out late, and more be left of it.
     if not ours[i] or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2])
       and redis.call('PEXPIRE', KEYS[i], ARGV[2]) == 0 then
-      redis.call('SET', KEYS[i], held_by(ARGV[1], any and count or 1), 'PX', ARGV[2])
+      redis.call('SET', KEYS[i], held_by(ARGV[1], any and count or '1'), 'PX', ARGV[2])
     end
     if not empty[any and 1 or i] then
       wake_first(queue_of(i), ARGV[2])

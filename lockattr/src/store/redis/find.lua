@@ -12,5 +12,5 @@ local function find(lock, owner)
   if type(holder) == 'table' then
     return string.find(holder.err, 'WRONGTYPE', 1, true) and 2 or holder
   end
-  return string.sub(holder, 1, #owner + 1) == owner .. ' ' and 1 or 2
+  return string.find(holder, owner .. ' ', 1, true) == 1 and 1 or 2
 end

@@ -18,7 +18,7 @@ end
 -- What is stored under a lock that is held, or closed, from now on; under a slot also how many there are.
 local function held_by(owner, permits)
   local value = owner .. ' ' .. string.sub(clock(), 1, -4)
-  return tonumber(permits) > 1 and value .. ' ' .. permits or value
+  return permits ~= '1' and value .. ' ' .. permits or value
 end
 
 -- What is published to a waiter: its id, which does not tell its owner; a proof that we know the owner;

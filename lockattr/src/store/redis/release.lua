@@ -56,7 +56,7 @@ local function give_back(i)
   if what == 'closed' then
     -- The same host and process, but an id that no lease has: nothing can renew or release it.
     local closed = string.rep('0', 32) .. string.sub(ARGV[1], 33)
-    local permits = string.match(redis.call('GET', lock), '^%S+ %d+ (%d+)$') or 1
+    local permits = string.match(redis.call('GET', lock), '^%S+ %d+ (%d+)$') or '1'
     redis.call('SET', lock, held_by(closed, permits), 'PX', length)
   elseif what == 'done' then
     mark_done(lock, queue, length)
