@@ -1,11 +1,11 @@
 //! Locks on one Redis or Valkey server.
 //!
-//! A lock is a string, `{prefix}{key}` → owner, and always has an expiry in milliseconds. The
+//! A lock is a string, `{prefix}{key}` → owner and since when, and always has an expiry in milliseconds. The
 //! uncontended acquire is `SET … NX PX`, as the Redis documentation describes it for a single
 //! instance; every other step is a script that compares the owner inside the server.
 //!
 //! Each step has a file: `acquire`, `renew`, `release`, `token` and `check`. They share `names`, which has
-//! every name of the wire format; `script`, which calls scripts; `reply`, which reads their answers; and
+//! every name of the wire format, and `stored`, which reads the values; `script`, which calls scripts; `reply`, which reads their answers; and
 //! `fault`, which sorts errors.
 //!
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
@@ -59,6 +59,7 @@ mod restart;
 mod script;
 mod sentinel;
 mod server;
+mod stored;
 mod subscriber;
 mod subscription;
 mod target;

@@ -77,6 +77,7 @@ mod sentinel;
 mod shutdown;
 mod shutdown_of_unpolled;
 mod simulated;
+mod since;
 mod slots_at_once;
 mod stalled_waiters;
 #[cfg(feature = "tls")]

@@ -18,7 +18,7 @@ use super::script::Form;
 use super::timeouts::Deadline;
 use crate::error::StoreError;
 use crate::limits::MAX_PERMITS;
-use crate::store::inspect::{Ended, Entry, Finding, Inspect, Listed, Listing, Shown};
+use crate::store::inspect::{Ended, Entry, Finding, Inspect, Listing, Shown};
 use crate::store::{Claim, Found, Release, Reply, Store};
 
 mod doctor;
@@ -81,9 +81,7 @@ impl Redis {
         };
         let script = &self.scripts.inspect;
         let (answer, _) = script.run(&self.connections, call, deadline).await?;
-        let (entries, waiters, queue) =
-            entry::read(&answer).ok_or_else(|| self.protocol_error(&answer))?;
-        Ok(Shown::new(Listed::new(lock, entries, waiters), queue))
+        entry::shown(lock, &answer).ok_or_else(|| self.protocol_error(&answer))
     }
 }
 

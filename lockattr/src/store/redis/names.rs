@@ -1,6 +1,6 @@
 //! The names of the wire format: the keys of a lock, and how a claim stands in a queue.
 //!
-//! A lock is stored under its own key. Every helper key is `{prefix}{kind}:{{lock}}{rest}`: under the
+//! A lock is stored under its own key; what is stored there, `stored` says. Every helper key is `{prefix}{kind}:{{lock}}{rest}`: under the
 //! client's prefix, so that one rule of an ACL covers it, and with the whole lock key as its hash tag, so
 //! that a cluster keeps it in the lock's own hash slot. No other file of the crate builds such a name;
 //! the scripts are given theirs.
@@ -105,16 +105,13 @@ impl Names {
         format!("{}token:{{{lock}}}", self.prefix)
     }
 
-    /// The entry of a claim in a queue. It says how many keys the claim asks for: it may be granted each
-    /// of so many slots, or of several locks each.
+    /// The entry of a claim in a queue. It says how many slots the lock has for the claim, which may be
+    /// granted each of them.
     pub(super) fn entry(&self, claim: &Claim<'_>) -> String {
         let Claim { owner, ttl, .. } = claim;
-        format!(
-            "{owner} {} {} {}",
-            millis(*ttl),
-            count(claim),
-            self.channel()
-        )
+        let permits = claim.permits.max(1);
+        let channel = self.channel();
+        format!("{owner} {} {permits} {channel}", millis(*ttl))
     }
 }
 

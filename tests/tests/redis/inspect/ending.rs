@@ -28,7 +28,7 @@ async fn field_store_32_the_next_waiter_is_in_at_once_and_the_holder_is_told_at_
     assert_eq!(end(&locks, "sync:42", &shown).await, Ended::Ended);
     let next = tokio::time::timeout(SLACK, waiter).await;
     let next = next.expect("in at once").unwrap().unwrap();
-    assert_eq!(server.get("lock:sync:42"), Some(next.owner().to_owned()));
+    assert_eq!(server.owner("lock:sync:42"), Some(next.owner().to_owned()));
     let lost = tokio::time::timeout(ttl / 3 + SLACK, held.lost()).await;
     let lost = lost.expect("told at its renewal");
     let cause = LossCause::Taken;
@@ -38,7 +38,7 @@ async fn field_store_32_the_next_waiter_is_in_at_once_and_the_holder_is_told_at_
     );
     // What is printed is what the store answers.
     assert_eq!(end(&locks, "sync:42", &shown).await, Ended::Changed);
-    assert_eq!(server.get("lock:sync:42"), Some(next.owner().to_owned()));
+    assert_eq!(server.owner("lock:sync:42"), Some(next.owner().to_owned()));
     next.release().await.unwrap();
     assert_eq!(end(&locks, "sync:42", &shown).await, Ended::Gone);
 }
@@ -52,7 +52,10 @@ async fn field_store_32_a_holder_that_came_after_the_question_stays() {
     assert_eq!(end(&locks, "sync:42", &shown).await, Ended::Gone);
     let second = locks.lock("sync:42").acquire().await.unwrap();
     assert_eq!(end(&locks, "sync:42", &shown).await, Ended::Changed);
-    assert_eq!(server.get("lock:sync:42"), Some(second.owner().to_owned()));
+    assert_eq!(
+        server.owner("lock:sync:42"),
+        Some(second.owner().to_owned())
+    );
 
     let brief = locks
         .lock("brief")
@@ -76,7 +79,7 @@ async fn field_store_32_one_of_three_keys_and_one_slot_end_alone() {
         ("b", None),
         ("c", Some(all.owner())),
     ] {
-        assert_eq!(server.get(&format!("lock:{key}")).as_deref(), owner);
+        assert_eq!(server.owner(&format!("lock:{key}")).as_deref(), owner);
     }
 
     let mut slots = Vec::new();

@@ -64,6 +64,7 @@ async fn each_kind_of_lock_is_listed_once() {
         .map(|entry| entry.slot)
         .collect();
     assert_eq!(slots, [1, 2]);
+    assert_eq!(listed["geo"].permits, Some(4));
     assert!(is_held_by(&listed["geo"].entries[0], &second));
     assert!(is_held_by(&listed["geo"].entries[1], &third));
     let kind = |key: &str| listed[key].entries[0].kind.clone();

@@ -5,10 +5,11 @@
 
 use redis::{Cmd, Value};
 
+use super::Route;
+use super::entry::{self, FoundEntry};
 use super::scan::MetLocks;
-use super::{Route, entry};
 use crate::error::StoreError;
-use crate::store::inspect::{Entry, Listed};
+use crate::store::inspect::Listed;
 use crate::store::redis::names::Names;
 use crate::store::redis::reply::{integer, text};
 use crate::store::redis::together::{Boxed, all, both};
@@ -69,7 +70,7 @@ pub(in crate::store::redis) async fn read(
 ) -> Result<Listed, StoreError> {
     let slots = slots.into_iter().map(|slot| {
         Box::pin(read_slot(route, names, lock, slot))
-            as Boxed<'_, Result<Option<Entry>, StoreError>>
+            as Boxed<'_, Result<Option<FoundEntry>, StoreError>>
     });
     let slots = all(slots.collect());
     let mut count = redis::cmd("ZCARD");
@@ -79,8 +80,8 @@ pub(in crate::store::redis) async fn read(
     let (entries, waiters) = both(slots, waiters).await;
     let entries: Result<Vec<_>, _> = entries.into_iter().collect();
     let waiters = waiters?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
-    let entries = entries?.into_iter().flatten().collect();
-    Ok(Listed::new(lock, entries, waiters.unwrap_or(0)))
+    let found = entries?.into_iter().flatten().collect();
+    Ok(entry::listed(lock, found, waiters.unwrap_or(0)))
 }
 
 async fn read_slot(
@@ -88,7 +89,7 @@ async fn read_slot(
     names: &Names,
     lock: &str,
     slot: usize,
-) -> Result<Option<Entry>, StoreError> {
+) -> Result<Option<FoundEntry>, StoreError> {
     let name = names.slot(lock, slot);
     let command = |verb: &str| {
         let mut command: Cmd = redis::cmd(verb);
