@@ -66,7 +66,6 @@ mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
-mod together;
 mod token;
 mod transport;
 mod unanswered;

@@ -15,8 +15,8 @@ use super::names::lock;
 use super::probe;
 use super::renew::RenewedKey;
 use super::reply::{found, integer, outcome, refusal, token};
-use super::together::{Boxed, all};
 use crate::error::StoreError;
+use crate::runtime::together::{Boxed, all};
 use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
 /// How long the throw-away key stays where nothing can be deleted.

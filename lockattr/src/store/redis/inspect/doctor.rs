@@ -14,7 +14,7 @@ use clock::TimeAsked;
 const QUESTIONS: usize = 20;
 
 impl Redis {
-    pub(super) async fn diagnosed(&self) -> Result<Vec<Finding>, Fault> {
+    pub(in crate::store::redis) async fn diagnosed(&self) -> Result<Vec<Finding>, Fault> {
         let mut asked = Vec::with_capacity(QUESTIONS);
         for _ in 0..QUESTIONS {
             let mut deadline = self.deadline();
