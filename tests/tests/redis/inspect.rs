@@ -11,6 +11,7 @@ use tests::wait;
 use tokio::task::JoinHandle;
 
 mod cluster;
+mod doctor;
 mod ending;
 mod list;
 mod quorum;

@@ -112,7 +112,10 @@ impl Inspect for Redis {
     }
 
     fn diagnose(&self) -> Reply<'_, Vec<Finding>> {
-        Box::pin(async move { self.diagnosed().await.map_err(Fault::told) })
+        Box::pin(async move {
+            let lock = self.own_lock();
+            self.diagnosed(&lock).await.map_err(Fault::told)
+        })
     }
 }
 

@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     /// Names of locks that begin like this one: one for each node that keeps slots.
-    fn one_for_each_node(&self, name: &str) -> Vec<String> {
+    pub(super) fn one_for_each_node(&self, name: &str) -> Vec<String> {
         let mut missing = self.nodes.primaries();
         let mut found = Vec::with_capacity(missing.len());
         for count in 0..MOST_NAMES {
