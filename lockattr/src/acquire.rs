@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::error::{Error, StoreError};
@@ -265,11 +265,12 @@ impl Context {
     }
 
     /// This process itself holds the key.
-    fn busy_here(&self, key: &str, remaining: Duration) -> Error {
+    fn busy_here(&self, key: &str, remaining: Duration, since: SystemTime) -> Error {
         Error::Busy {
             key: key.to_owned(),
             holder: self.keeper.origin().shown(),
             remaining,
+            since: Some(since),
         }
     }
 }

@@ -242,7 +242,7 @@ impl Lease {
             .await
     }
 
-    fn acquisition(&self) -> &Acquisition {
+    pub(crate) fn acquisition(&self) -> &Acquisition {
         &self.handle.acquisition
     }
 

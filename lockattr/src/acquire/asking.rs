@@ -162,14 +162,17 @@ impl Caller<'_> {
                         lock,
                         owner,
                         remaining,
+                        since,
                         place,
                         ..
                     }) => {
                         granted_after = Granted::AmongOthers;
                         queues.set_contended(queue, true);
+                        let since = since.or_else(|| owner::since(&owner));
                         let holder = owner::shown(&owner);
                         front.busy(&Busy {
                             holder: Some(holder.clone()),
+                            since,
                             until: now + remaining,
                         });
                         if now >= give_up {
@@ -177,6 +180,7 @@ impl Caller<'_> {
                                 key: asked.key(lock),
                                 holder,
                                 remaining,
+                                since,
                             });
                         }
                         let look = next_look(now, place, remaining, &mut pause);
@@ -258,6 +262,7 @@ impl Caller<'_> {
             key: call.keys.label().to_owned(),
             holder: busy.holder.unwrap_or_else(|| self.keeper.origin().shown()),
             remaining: busy.until.saturating_duration_since(call.clock.now()),
+            since: busy.since,
         }
     }
 }

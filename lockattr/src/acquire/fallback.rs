@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
@@ -174,7 +174,7 @@ impl Context {
         let refusals = local.memory.refusals(keys.locks(), keys.permits());
         let done = |(_, refusal): &(usize, Refusal)| match refusal {
             Refusal::Done(since) => Some(*since),
-            Refusal::Held(_) => None,
+            Refusal::Held(..) => None,
         };
         if let Some(since) = refusals.iter().find_map(done) {
             let key = keys.label().to_owned();
@@ -186,7 +186,7 @@ impl Context {
         let theirs = refusals
             .into_iter()
             .filter_map(|(slot, refusal)| match refusal {
-                Refusal::Held(remaining) => Some((slot, remaining)),
+                Refusal::Held(remaining, since) => Some((slot, remaining, since)),
                 Refusal::Done(_) => None,
             });
         self.conflict(&self.keeper, keys, check, &theirs.collect::<Vec<_>>())
@@ -201,7 +201,10 @@ impl Context {
             let held = theirs.iter().flat_map(|lease| {
                 let wanted = keys.locks().iter().enumerate();
                 let held = wanted.filter(|(_, lock)| lease.keys.locks().contains(lock));
-                held.map(|(lock, _)| (lock, lease.slot(), lease.owner(), left(lease)))
+                held.map(|(lock, _)| {
+                    let (slot, owner) = (lease.slot(), lease.owner());
+                    (lock, slot, owner, lease.since(), left(lease))
+                })
             });
             local
                 .memory
@@ -210,23 +213,23 @@ impl Context {
         }
         let theirs: Vec<_> = theirs
             .iter()
-            .map(|lease| (lease.slot(), left(lease)))
+            .map(|lease| (lease.slot(), left(lease), lease.since()))
             .collect();
         self.conflict(&local.keeper, keys, check, &theirs)
     }
 
-    /// Whether slots that are held in the other store, each with how long it is yet, leave none to this
-    /// call, or are also that which this keeper was granted.
+    /// Whether slots that are held in the other store, each with how long it is yet and since when, leave none
+    /// to this call, or are also that which this keeper was granted.
     fn conflict(
         &self,
         keeper: &Keeper,
         keys: &LockKeys,
         check: Check,
-        theirs: &[(usize, Duration)],
+        theirs: &[(usize, Duration, SystemTime)],
     ) -> Option<Conflict> {
         // Where the other store holds nothing of it, this one's leases are not gone through.
-        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
-        let slots = theirs.iter().map(|(slot, _)| *slot);
+        let (_, first, since) = theirs.iter().min_by_key(|(_, remaining, _)| *remaining)?;
+        let slots = theirs.iter().map(|(slot, ..)| *slot);
         let conflicts = match check {
             Check::AfterGrant(slot) => slots.into_iter().any(|theirs| theirs == slot),
             Check::BeforeAsking => {
@@ -237,7 +240,7 @@ impl Context {
             }
         };
         conflicts.then(|| Conflict {
-            error: self.busy_here(keys.label(), first),
+            error: self.busy_here(keys.label(), *first, *since),
             passes: true,
         })
     }

@@ -96,8 +96,9 @@ impl Context {
         let turn = call
             .clock
             .until(background, call.give_up, lease.turn_under());
-        turn.await
-            .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))
+        turn.await.map_err(|Elapsed| {
+            self.busy_here(lease.key(), lease.remaining(), lease.acquisition().since())
+        })
     }
 }
 

@@ -40,6 +40,7 @@ mod harness;
 mod holds;
 mod hostile;
 mod inline_wakers;
+mod inspect;
 mod introduction;
 mod invalid_requests;
 mod joined_ends;
@@ -76,6 +77,7 @@ mod sentinel;
 mod shutdown;
 mod shutdown_of_unpolled;
 mod simulated;
+mod since;
 mod slots_at_once;
 mod stalled_waiters;
 #[cfg(feature = "tls")]
