@@ -3,6 +3,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
 
+use crate::observe::Observed;
+
 /// A locked function, or the template that a request by hand was given.
 ///
 /// There are as many as the program's text has: what tells calls apart without an end.
@@ -10,6 +12,8 @@ use std::sync::OnceLock;
 pub struct CallSite {
     function: &'static str,
     template: &'static str,
+    /// Of all its calls, of whatever client.
+    pub(crate) observed: Observed,
 }
 
 /// More templates by hand than this have none in common with their calls: their sites are not told apart.
@@ -24,7 +28,11 @@ impl CallSite {
     /// The site of a function, with its module, and the template of its key as it is written.
     #[must_use]
     pub const fn new(function: &'static str, template: &'static str) -> Self {
-        Self { function, template }
+        Self {
+            function,
+            template,
+            observed: Observed::new(function, template),
+        }
     }
 
     /// The site of requests by hand that name no template.

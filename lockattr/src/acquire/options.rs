@@ -10,7 +10,7 @@ use crate::limits;
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct CallOptions {
-    site: &'static CallSite,
+    pub(super) site: &'static CallSite,
     ttl: Option<Duration>,
     pub(super) wait: Duration,
     renew: bool,
