@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::acquisition::{LeaseOptions, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::key::Keys;
@@ -97,6 +98,8 @@ impl Context {
         options: &CallOptions,
         nesting: Nesting,
     ) -> Result<Lease, Error> {
+        let site = options.site;
+        let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
         let outcome = match keys.and_then(|keys| self.call(keys, options)) {
             Ok(mut call) => {
                 self.take(&mut call, options.when_unavailable, nesting)
@@ -104,7 +107,8 @@ impl Context {
             }
             Err(error) => Err(error),
         };
-        self.count(&outcome);
+        self.count(site, &outcome);
+        waiting.over();
         outcome
     }
 
@@ -118,13 +122,13 @@ impl Context {
         self.keeper.background.told().await;
     }
 
-    fn count(&self, outcome: &Result<Lease, Error>) {
+    fn count(&self, site: &CallSite, outcome: &Result<Lease, Error>) {
         let counters = &self.keeper.counters;
         match outcome {
-            Ok(_) => counters.granted.up(),
-            Err(Error::Busy { .. }) => counters.busy.up(),
-            Err(Error::Done { .. }) => counters.done.up(),
-            Err(_) => counters.unavailable.up(),
+            Ok(_) => counters.granted(site),
+            Err(Error::Busy { .. }) => counters.busy(site),
+            Err(Error::Done { .. }) => counters.done(site),
+            Err(_) => counters.unavailable(site),
         }
     }
 
@@ -180,7 +184,7 @@ impl Context {
         nesting: Nesting,
     ) -> Result<Lease, Error> {
         if self.disabled {
-            self.keeper.counters.unguarded.up();
+            self.keeper.counters.unguarded(call.options.site);
         }
         let plain = when_unavailable == WhenUnavailable::Fail && self.fallbacks.local().is_none();
         let lease = match self.around() {

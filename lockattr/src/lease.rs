@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
 use crate::keeper::Keeper;
 use crate::limits;
@@ -252,6 +253,12 @@ impl Lease {
             Some(call) => call.options,
             None => self.acquisition().options(),
         }
+    }
+
+    /// Which function its call is of.
+    pub(crate) fn site(&self) -> &'static CallSite {
+        let joined = self.joined.as_ref();
+        joined.map_or(self.acquisition().site, |call| call.options.site)
     }
 
     pub(crate) fn keys(&self) -> &LockKeys {

@@ -124,7 +124,7 @@ impl Context {
     ) -> Rare<'_, Lease> {
         rare(&self.keeper, async move {
             // A fallback lives in its caller's time, as the store may not.
-            let left = call.left();
+            let (left, site) = (call.left(), call.options.site);
             call.clock = Clock::of_caller();
             call.give_up = call.clock.now() + left;
             let lease = match when_unavailable {
@@ -138,7 +138,7 @@ impl Context {
                     .await?
                 }
             };
-            self.keeper.counters.unguarded.up();
+            self.keeper.counters.unguarded(site);
             tracing::warn!(target: "lockattr", %error, "{}", when_unavailable.told());
             Ok(lease)
         })

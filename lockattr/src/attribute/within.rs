@@ -143,7 +143,16 @@ fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
     if end == End::Success {
         lease.succeed();
     }
-    lease.check().err().and_then(|lost| weigh(lost, end))
+    let left = lease.check();
+    observe(lease, end, &left);
+    left.err().and_then(|lost| weigh(lost, end))
+}
+
+/// A body that has come to a success under its lease is told to the metrics of its function.
+fn observe(lease: &Lease, end: End, left: &Result<(), Error>) {
+    if end == End::Success && left.is_ok() {
+        lease.site().observed.succeeded();
+    }
 }
 
 /// A body's own error stands, and the loss is only told to the log.
@@ -260,6 +269,7 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
         let Some((value, end)) = self.ended.take() else {
             unreachable!("a future is not polled after its end");
         };
+        observe(self.lease, end, &left);
         let lost = left.err().and_then(|lost| weigh(lost, end));
         Poll::Ready((value, lost))
     }

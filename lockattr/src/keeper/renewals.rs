@@ -89,7 +89,8 @@ impl Keeper {
             match one {
                 Ok(Renewal::Until(until)) => {
                     let asked = claim.claim.ttl;
-                    self.counters.renewed.up();
+                    self.counters.renewed();
+                    lease.observe_renewal(next_look(lease));
                     lease.renewed(Confirmed { asked, until }, ended);
                     warn_of_age(&self.background, lease, lease.ttl());
                     self.schedule.renewed(*key, next_look(lease));
@@ -97,7 +98,7 @@ impl Keeper {
                 Ok(Renewal::Gone) => self.end(*key, lease, LossCause::Deleted),
                 Ok(Renewal::Taken) => self.end(*key, lease, LossCause::Taken),
                 Err(_) => {
-                    self.counters.renewal_failed.up();
+                    self.counters.renewal_failed();
                     let again = lease.clock.now() + retry_pause(lease.ttl());
                     self.schedule.renewed(*key, again.min(lease.end()));
                 }
@@ -280,10 +281,11 @@ fn warn_of_age(background: &Background, lease: &Acquisition, ttl: Duration) {
     }
     lease.told.store((told + 1).min(31), Ordering::Relaxed);
     let key = lease.keys.label().to_owned();
+    let site = lease.site;
     background.tell(move || {
         tracing::warn!(
             target: "lockattr", key,
-            ?age,
+            function = site.function(), template = site.template(), ?age,
             "a lock has been held for very long; does its body hang?"
         );
     });

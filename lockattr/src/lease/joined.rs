@@ -67,7 +67,8 @@ impl Lease {
 
     /// A call that has joined this lease was stopped, and the lease goes on.
     pub(crate) fn count_own_end(&self) {
-        self.handle.keeper.counters.lost.up();
+        let counters = &self.handle.keeper.counters;
+        counters.lost(self.site(), LossCause::HeldTooLong);
     }
 
     /// Whether the lease is this keeper's, and still runs.
