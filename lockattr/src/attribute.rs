@@ -52,7 +52,6 @@ fn enter_keys(
             Ok(client) => client,
             Err(error) => return Entered::Down(error),
         };
-        let keys = keys.map_err(Error::Key);
         match client.0.acquire(keys, &options, Nesting::Joins).await {
             Ok(lease) => Entered::Held(lease.guarded()),
             Err(error @ Error::Busy { .. }) => Entered::Busy(error),

@@ -73,6 +73,7 @@ mod limits;
 mod listed;
 mod owner;
 mod queue;
+mod redaction;
 mod runtime;
 mod stats;
 pub mod store;

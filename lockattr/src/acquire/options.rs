@@ -17,6 +17,7 @@ pub struct CallOptions {
     once: Option<Duration>,
     grace: Option<Duration>,
     pub(super) permits: u32,
+    pub(super) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
 }
 
@@ -59,6 +60,7 @@ impl CallOptions {
             once: None,
             grace: None,
             permits: 1,
+            redact: None,
             when_unavailable: WhenUnavailable::Fail,
         }
     }
@@ -108,6 +110,12 @@ impl CallOptions {
     /// How many holders the key has at a time.
     pub const fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// Whether a hash is shown in the place of the key; the client's setting where it is not called.
+    pub const fn redact(mut self, redact: bool) -> Self {
+        self.redact = Some(redact);
         self
     }
 

@@ -62,6 +62,7 @@ mod protocol_errors;
 mod quorum;
 mod random_faults;
 mod random_topologies;
+mod redaction;
 mod release;
 mod renewal;
 mod renewal_batches;
