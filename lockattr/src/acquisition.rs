@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
 use crate::owner::{Id, Origin};
 use crate::runtime::clock::Clock;
@@ -66,6 +67,8 @@ pub(crate) struct Acquisition {
     deadline: AtomicU64,
     aside: Mutex<Aside>,
     common: Arc<Common>,
+    /// Which function it is for.
+    pub(crate) site: &'static CallSite,
     /// Which slot it holds of a lock with several.
     slot: u16,
     pub(crate) clock: Clock,
@@ -172,6 +175,7 @@ impl Acquisition {
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
             common,
+            site: options.site,
             slot: 0,
             clock,
             renew: options.renew,
@@ -244,7 +248,7 @@ impl Acquisition {
 
     /// How it is to be held.
     pub(crate) fn options(&self) -> LeaseOptions {
-        let plain = || LeaseOptions::plain(self.ttl(), self.renew);
+        let plain = || LeaseOptions::plain(self.site, self.ttl(), self.renew);
         self.special_options().unwrap_or_else(plain)
     }
 
@@ -425,7 +429,7 @@ impl Acquisition {
             Id::default(),
             Clock::Real,
             sent,
-            LeaseOptions::plain(ttl, true),
+            LeaseOptions::plain(CallSite::unnamed(), ttl, true),
             Arc::new(common),
         );
         let _ = acquisition.happens(Event::Ask);

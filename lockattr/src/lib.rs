@@ -64,6 +64,7 @@
 mod acquire;
 mod acquisition;
 mod attribute;
+mod call_site;
 mod client;
 mod error;
 mod keeper;
@@ -110,5 +111,6 @@ pub mod __private {
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
+    pub use crate::call_site::CallSite;
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::acquisition::LeaseOptions;
+use crate::call_site::CallSite;
 use crate::limits;
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct CallOptions {
+    site: &'static CallSite,
     ttl: Option<Duration>,
     pub(super) wait: Duration,
     renew: bool,
@@ -42,16 +44,11 @@ impl WhenUnavailable {
     }
 }
 
-impl Default for CallOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl CallOptions {
-    /// The client's ttl, one try, renewed, one holder.
-    pub const fn new() -> Self {
+    /// For a call from there: the client's ttl, one try, renewed, one holder.
+    pub const fn at(site: &'static CallSite) -> Self {
         Self {
+            site,
             ttl: None,
             wait: Duration::ZERO,
             renew: true,
@@ -63,6 +60,12 @@ impl CallOptions {
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
         }
+    }
+
+    /// The same for a call from elsewhere.
+    pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
+        self.site = site;
+        self
     }
 
     /// The lease's length.
@@ -139,6 +142,7 @@ impl CallOptions {
                 .transpose()
         };
         let options = LeaseOptions {
+            site: self.site,
             ttl: limits::ttl(self.ttl.unwrap_or(default_ttl))?,
             renew: self.renew,
             min_hold: length("a min_hold", self.min_hold)?.unwrap_or_default(),

@@ -280,10 +280,11 @@ fn warn_of_age(background: &Background, lease: &Acquisition, ttl: Duration) {
     }
     lease.told.store((told + 1).min(31), Ordering::Relaxed);
     let key = lease.keys.label().to_owned();
+    let site = lease.site;
     background.tell(move || {
         tracing::warn!(
             target: "lockattr", key,
-            ?age,
+            function = site.function(), template = site.template(), ?age,
             "a lock has been held for very long; does its body hang?"
         );
     });

@@ -10,6 +10,7 @@ mod acquire;
 mod after_faults;
 mod after_shutdown;
 mod blocked_log;
+mod call_sites;
 mod checkers;
 mod checkers_of_topologies;
 mod cluster;
