@@ -307,6 +307,10 @@ fn option_tokens(
         ("permits", quote_spanned! {ours=> , #permits })
     });
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
+    let redact = args.redact.map(|redact| {
+        let redact = Ident::new(if redact { "true" } else { "false" }, ours);
+        ("redact", quote_spanned! {ours=> , #redact })
+    });
     let when_unavailable = match &args.on_unavailable {
         OnUnavailable::Run => Some(("run_when_unavailable", TokenStream::new())),
         OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),
@@ -317,6 +321,7 @@ fn option_tokens(
     for (option, value) in durations
         .chain(permits)
         .chain(renew)
+        .chain(redact)
         .chain(when_unavailable)
     {
         let option = Ident::new(option, ours);

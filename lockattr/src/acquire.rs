@@ -12,9 +12,10 @@ use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
-use crate::key::Keys;
+use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 use crate::limits;
+use crate::redaction::Redaction;
 use crate::runtime::clock::Clock;
 use crate::runtime::jitter::jittered;
 use crate::runtime::process::DroppedAtHome;
@@ -54,6 +55,7 @@ pub(crate) struct Context {
     fallbacks: Fallbacks,
     pub(crate) prefix: String,
     pub(crate) ttl: Duration,
+    redaction: Redaction,
     disabled: bool,
 }
 
@@ -79,12 +81,19 @@ pub(crate) enum Nesting {
 }
 
 impl Context {
-    pub(crate) fn new(keeper: Arc<Keeper>, prefix: String, ttl: Duration, disabled: bool) -> Self {
+    pub(crate) fn new(
+        keeper: Arc<Keeper>,
+        prefix: String,
+        ttl: Duration,
+        redaction: Redaction,
+        disabled: bool,
+    ) -> Self {
         Self {
             keeper,
             fallbacks: Fallbacks::default(),
             prefix,
             ttl,
+            redaction,
             disabled,
         }
     }
@@ -94,12 +103,13 @@ impl Context {
     /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
     pub(crate) async fn acquire(
         &self,
-        keys: Result<Keys, Error>,
+        keys: Result<Keys, KeyError>,
         options: &CallOptions,
         nesting: Nesting,
     ) -> Result<Lease, Error> {
         let site = options.site;
         let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
+        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options)));
         let outcome = match keys.and_then(|keys| self.call(keys, options)) {
             Ok(mut call) => {
                 self.take(&mut call, options.when_unavailable, nesting)
@@ -110,6 +120,27 @@ impl Context {
         self.count(site, &outcome);
         waiting.over();
         outcome
+    }
+
+    /// Some keys as errors and logs show them, in a call with these options.
+    pub(crate) fn shown(&self, keys: Keys, options: &CallOptions) -> String {
+        let redactor = self.redaction.of_call(options.redact);
+        LockKeys::new(&self.prefix, keys, 1, redactor)
+            .label()
+            .to_owned()
+    }
+
+    /// The same of keys that could not be made.
+    pub(crate) fn shown_error(&self, error: KeyError, options: &CallOptions) -> KeyError {
+        match self.redaction.of_call(options.redact) {
+            Some(_) => error.without_text(),
+            None => error,
+        }
+    }
+
+    /// The hash that stands for a key where that is redacted.
+    pub(crate) fn redacted(&self, key: &str) -> String {
+        self.redaction.redactor().redacted(key)
     }
 
     /// Ends everything; see [`Client::shutdown`](crate::Client::shutdown).
@@ -136,7 +167,9 @@ impl Context {
     fn call(&self, keys: Keys, options: &CallOptions) -> Result<Call, Error> {
         let permits = options.permits;
         let several = keys.are_several();
-        let keys = LockKeys::new(&self.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
+        let redactor = self.redaction.of_call(options.redact);
+        let permits = permits.clamp(1, limits::MAX_PERMITS);
+        let keys = LockKeys::new(&self.prefix, keys, permits, redactor);
         let lease_options = self.lease_options(options, several);
         let lease_options = lease_options.map_err(|reason| Error::Invalid {
             key: keys.label().to_owned(),
@@ -195,7 +228,7 @@ impl Context {
             }
         };
         // It may have been shut down while the answer was on its way.
-        self.check_open(lease.key())?;
+        self.check_open(lease.label())?;
         Ok(lease)
     }
 
@@ -219,6 +252,7 @@ impl Context {
     ) -> Rare<'a, Lease> {
         rare(&self.keeper, async move {
             let options = call.options;
+            let redactor = call.keys.redactor().cloned();
             let joined = match nesting {
                 Nesting::Joins => self.join(around, call).await,
                 Nesting::Asks => Ok(None),
@@ -232,7 +266,7 @@ impl Context {
                 Ok(None) => self.take_missing(call, when_unavailable).await,
                 Err(error) => Err(error),
             };
-            lease.map_err(|error| joining::while_holding(error, around))
+            lease.map_err(|error| joining::while_holding(error, around, redactor.as_ref()))
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
@@ -139,7 +140,7 @@ impl Context {
                 }
             };
             self.keeper.counters.unguarded(site);
-            tracing::warn!(target: "lockattr", %error, "{}", when_unavailable.told());
+            tell(when_unavailable, site, &error);
             Ok(lease)
         })
     }
@@ -243,6 +244,22 @@ impl Context {
             error: self.busy_here(keys.label(), *first, *since),
             passes: true,
         })
+    }
+}
+
+fn tell(fallback: WhenUnavailable, site: &CallSite, error: &Error) {
+    let (function, template) = (site.told_function(), site.told_template());
+    let key = error.key();
+    match fallback {
+        WhenUnavailable::Fail => {}
+        WhenUnavailable::Run => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs without a lock: the store could not be asked"
+        ),
+        WhenUnavailable::Local => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs on a lock of this process alone: the store could not be asked"
+        ),
     }
 }
 

@@ -19,6 +19,7 @@ pub struct CallOptions {
     once: Option<Duration>,
     grace: Option<Duration>,
     pub(super) permits: u32,
+    pub(super) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
 }
 
@@ -28,19 +29,6 @@ pub(super) enum WhenUnavailable {
     Fail,
     Run,
     Local,
-}
-
-impl WhenUnavailable {
-    pub(super) fn told(self) -> &'static str {
-        match self {
-            Self::Fail => "a locked function did not run",
-            Self::Run => "a locked function runs without a lock: the store could not be asked",
-            Self::Local => {
-                "a locked function runs on a lock of this process alone: the store could not be \
-                 asked"
-            }
-        }
-    }
 }
 
 impl CallOptions {
@@ -56,6 +44,7 @@ impl CallOptions {
             once: None,
             grace: None,
             permits: 1,
+            redact: None,
             when_unavailable: WhenUnavailable::Fail,
         }
     }
@@ -64,6 +53,10 @@ impl CallOptions {
     pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
         self.site = site;
         self
+    }
+
+    pub(crate) fn site(&self) -> &'static CallSite {
+        self.site
     }
 
     /// The lease's length.
@@ -111,6 +104,12 @@ impl CallOptions {
     /// How many holders the key has at a time.
     pub const fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// Whether a hash is shown in the place of the key; the client's setting where it is not called.
+    pub const fn redact(mut self, redact: bool) -> Self {
+        self.redact = Some(redact);
         self
     }
 

@@ -1,25 +1,25 @@
 //! A request for a key, made by hand.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::Client;
 use crate::acquire::{CallOptions, Nesting};
 use crate::call_site::CallSite;
 use crate::error::Error;
-use crate::key::Keys;
+use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 
 /// A key that is about to be asked for; see [`Client::lock`].
-#[derive(Debug)]
 #[must_use = "a request takes nothing before `acquire().await`"]
 pub struct LockRequest {
     client: Client,
-    keys: Result<Keys, Error>,
+    keys: Result<Keys, KeyError>,
     settings: CallOptions,
 }
 
 impl LockRequest {
-    pub(super) fn new(client: Client, keys: Result<Keys, Error>) -> Self {
+    pub(super) fn new(client: Client, keys: Result<Keys, KeyError>) -> Self {
         Self {
             client,
             keys,
@@ -82,6 +82,14 @@ impl LockRequest {
         self
     }
 
+    /// Whether a keyed hash stands in the place of the key wherever that would be shown: in errors, logs
+    /// and `Debug`. As the client has it where this is not called; see
+    /// [`ClientBuilder::redact`](crate::ClientBuilder::redact).
+    pub fn redact(mut self, redact: bool) -> Self {
+        self.settings = self.settings.redact(redact);
+        self
+    }
+
     /// Asks for the key.
     ///
     /// The store is asked at most twice, each time for at most the client's connect timeout and
@@ -98,5 +106,20 @@ impl LockRequest {
         context
             .acquire(self.keys, &self.settings, Nesting::Asks)
             .await
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let context = &self.client.0;
+        let keys = match &self.keys {
+            Ok(keys) => Ok(context.shown(keys.clone(), &self.settings)),
+            Err(error) => Err(context.shown_error(error.clone(), &self.settings)),
+        };
+        f.debug_struct("LockRequest")
+            .field("client", &self.client)
+            .field("keys", &keys)
+            .field("settings", &self.settings)
+            .finish()
     }
 }

@@ -284,10 +284,13 @@ impl Keeper {
     fn tell_late_loss(&self, lease: &Acquisition, found: Found) {
         if lease.loss().is_none() && !lease.may_be_released_by_keeper() {
             self.counters.lost(lease.site, found.loss());
-            let key = lease.keys.label().to_owned();
+            let (key, site) = (lease.keys.label().to_owned(), lease.site);
             self.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", key,
+                    target: "lockattr",
+                    function = site.told_function(),
+                    template = site.told_template(),
+                    key,
                     "the key of a lock that was given back was gone, or another's"
                 );
             });
@@ -297,11 +300,14 @@ impl Keeper {
     /// What `once` has promised cannot be kept, and the caller was answered long ago.
     fn tell_mark_lost(&self, lease: &Acquisition, why: &'static str) {
         self.counters.marks_lost(lease.site);
-        let key = lease.keys.label().to_owned();
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
         self.background.tell(move || {
             tracing::error!(
-                target: "lockattr", key,
-                why,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                error = why,
                 "work is done whose mark could not be written: it may run again before its `once` \
                  is over"
             );
@@ -311,10 +317,15 @@ impl Keeper {
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
     pub(super) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
         self.counters.release_failed();
-        let (key, error) = (lease.keys.label().to_owned(), error.clone());
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
+        let error = error.clone();
         self.background.tell(move || {
             tracing::warn!(
-                target: "lockattr", key, error = %error,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                %error,
                 "a lock could not be given back; trying again until it has expired"
             );
         });
