@@ -125,6 +125,7 @@ impl Caller<'_> {
         });
         let acquisition = Arc::new(acquisition);
         front.granted(&acquisition, Granted::Handed);
+        keeper.counters.handed_over_here(acquisition.site);
         Ok(Lease::new(acquisition, Arc::clone(keeper)))
     }
 
@@ -214,7 +215,10 @@ impl Caller<'_> {
                     // What has run out by half is asked for anew.
                     && asked.now() + relied_on(ttl) / 2 < until
                 {
-                    return asked.into_lease(front, slot, until, granted_after);
+                    let lease = asked.into_lease(front, slot, until, granted_after)?;
+                    let site = lease.site();
+                    self.keeper.counters.handed_over_by_store(site);
+                    return Ok(lease);
                 }
                 front.expect(asked.answered_by());
                 answer = asked.once(true).await;

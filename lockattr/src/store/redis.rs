@@ -30,6 +30,7 @@ use super::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
+use crate::runtime::clock::millis;
 
 mod access;
 mod acquire;
@@ -285,11 +286,6 @@ impl Store for Redis {
     fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
         Some(self)
     }
-}
-
-/// As the server counts: in whole milliseconds.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Redis {
