@@ -11,6 +11,11 @@ use crate::error::StoreError;
 
 /// A store that can be looked into.
 pub trait Inspect: Send + Sync {
+    /// What people know it by where it is one of several: the address of its server.
+    fn part(&self) -> String {
+        String::new()
+    }
+
     /// Begins to list the locks whose whole key starts with `prefix`, and of which the rest matches
     /// `pattern`, as [`matches()`] has it.
     fn list<'a>(&'a self, prefix: &'a str, pattern: &'a str) -> Box<dyn Listing + 'a>;

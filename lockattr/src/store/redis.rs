@@ -67,7 +67,6 @@ mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
-mod together;
 mod token;
 mod transport;
 mod unanswered;

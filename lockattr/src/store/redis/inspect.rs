@@ -27,14 +27,16 @@ mod pattern;
 mod read;
 mod scan;
 
-use pattern::Filter;
+pub(super) use pattern::Filter;
+pub(super) use read::{Reading, shown_by_parts};
 use scan::ScannedLocks;
+pub(super) use scan::{MetLocks, Scan};
 
 /// So many of those who wait are shown.
 const MOST_SHOWN: usize = 1000;
 
 /// What to do where a right is missing, beside what every client needs.
-const RIGHTS: (&str, &str) = ("NOPERM", " (and +scan +zcard to list and to show locks)");
+pub(super) const RIGHTS: (&str, &str) = ("NOPERM", " (and +scan +zcard to list and to show locks)");
 
 /// Where commands about a lock go.
 pub(super) trait Route: Sync {
@@ -86,6 +88,10 @@ impl Redis {
 }
 
 impl Inspect for Redis {
+    fn part(&self) -> String {
+        self.address()
+    }
+
     fn list<'a>(&'a self, prefix: &'a str, pattern: &'a str) -> Box<dyn Listing + 'a> {
         Box::new(ScannedLocks::new(self, Filter::new(prefix, pattern)))
     }
@@ -106,7 +112,10 @@ impl Inspect for Redis {
     }
 
     fn diagnose(&self) -> Reply<'_, Vec<Finding>> {
-        Box::pin(async move { self.diagnosed().await.map_err(Fault::told) })
+        Box::pin(async move {
+            let lock = self.own_lock();
+            self.diagnosed(&lock).await.map_err(Fault::told)
+        })
     }
 }
 

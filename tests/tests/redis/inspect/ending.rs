@@ -2,17 +2,12 @@
 
 use std::time::Duration;
 
-use lockattr::store::inspect::{Ended, Entry, EntryKind};
-use lockattr::{Client, Error, LossCause};
+use lockattr::store::inspect::{Ended, EntryKind};
+use lockattr::{Error, LossCause};
 use tests::wait;
 
-use super::{entry, once, show, waiter};
+use super::{end, entry, once, show, waiter};
 use crate::support::{SLACK, client, pair};
-
-async fn end(client: &Client, key: &str, entry: &Entry) -> Ended {
-    let inspector = client.inspect().expect("a store that can be looked into");
-    inspector.end(key, entry).await.expect("an answer")
-}
 
 #[tokio::test]
 async fn field_store_32_the_next_waiter_is_in_at_once_and_the_holder_is_told_at_its_renewal() {

@@ -6,7 +6,7 @@ use lockattr::Client;
 use lockattr::store::inspect::EntryKind;
 use tests::server::Server;
 
-use super::{is_held_by, list, once, waiter};
+use super::{fill, is_held_by, list, once, waiter};
 use crate::support::{SLACK, client, nap, pair};
 
 #[tokio::test]
@@ -111,26 +111,12 @@ async fn a_pattern_and_the_prefix_mean_what_they_say() {
     }
 }
 
-/// Writes so many keys by a script, a part at a time.
-fn fill(server: &Server, others: usize, held: usize) {
-    let script = "for i = ARGV[1], ARGV[2] do \
-                  redis.call('SET', ARGV[3] .. i, ARGV[4], 'PX', 600000) end";
-    let owner = "01890a5dac96774bbcceb302099a8057@host:7";
-    for (count, name) in [(others, "session:"), (held, "lock:user:")] {
-        for first in (1..=count).step_by(10_000) {
-            let last = (first + 9_999).min(count);
-            let (first, last) = (first.to_string(), last.to_string());
-            let words = ["EVAL", script, "0", &first, &last, name, owner];
-            server.words::<()>(&words).unwrap();
-        }
-    }
-}
-
 /// Ten thousand among two hundred thousand here; BENCHMARKS.md has ten times as many.
 #[tokio::test(flavor = "multi_thread")]
 async fn field_store_31_many_locks_among_more_keys_are_listed_once_and_nobody_is_slowed() {
     let (server, locks) = pair().await;
-    fill(&server, 190_000, 10_000);
+    fill(&server, 190_000, "session:");
+    fill(&server, 10_000, "lock:user:");
     let _: () = server.ask("CONFIG SET slowlog-log-slower-than 20000");
     let _: () = server.ask("SLOWLOG RESET");
     let others = client(&server).await;

@@ -5,14 +5,15 @@
 
 use redis::{Cmd, Value};
 
-use super::Route;
 use super::entry::{self, FoundEntry};
 use super::scan::MetLocks;
+use super::{MOST_SHOWN, Route};
 use crate::error::StoreError;
-use crate::store::inspect::Listed;
+use crate::limits::MAX_PERMITS;
+use crate::runtime::together::{Boxed, all, both};
+use crate::store::inspect::{Listed, Shown};
 use crate::store::redis::names::Names;
 use crate::store::redis::reply::{integer, text};
-use crate::store::redis::together::{Boxed, all, both};
 
 /// So many locks are read at the same time, and make a page.
 const AT_A_TIME: usize = 64;
@@ -62,26 +63,62 @@ impl Reading {
 }
 
 /// Reads a lock with these slots.
-pub(in crate::store::redis) async fn read(
+async fn read(
     route: &impl Route,
     names: &Names,
     lock: &str,
     slots: Vec<usize>,
 ) -> Result<Listed, StoreError> {
-    let slots = slots.into_iter().map(|slot| {
-        Box::pin(read_slot(route, names, lock, slot))
-            as Boxed<'_, Result<Option<FoundEntry>, StoreError>>
-    });
-    let slots = all(slots.collect());
     let mut count = redis::cmd("ZCARD");
     count.arg(names.queue(lock));
-    // Sent before the others are awaited.
-    let waiters = async { or_other(route.ask(lock, &count).await) };
-    let (entries, waiters) = both(slots, waiters).await;
-    let entries: Result<Vec<_>, _> = entries.into_iter().collect();
-    let waiters = waiters?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
-    let found = entries?.into_iter().flatten().collect();
-    Ok(entry::listed(lock, found, waiters.unwrap_or(0)))
+    let slots = read_slots(route, names, lock, &slots);
+    let (found, waiters) = both(slots, route.ask(lock, &count)).await;
+    let waiters = or_other(waiters)?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
+    Ok(entry::listed(lock, found?, waiters.unwrap_or(0)))
+}
+
+/// The same with who waits, where the keys of a lock are on several nodes: not in one moment.
+pub(in crate::store::redis) async fn shown_by_parts(
+    route: &impl Route,
+    names: &Names,
+    lock: &str,
+) -> Result<Shown, StoreError> {
+    let slots: Vec<_> = (0..MAX_PERMITS as usize).collect();
+    let mut found = Vec::new();
+    for some in slots.chunks(AT_A_TIME) {
+        found.extend(read_slots(route, names, lock, some).await?);
+    }
+    let queue = |verb: &str| {
+        let mut command = redis::cmd(verb);
+        command.arg(names.queue(lock));
+        command
+    };
+    let mut range = queue("ZRANGE");
+    range.arg(0).arg(MOST_SHOWN - 1);
+    let waiters = or_other(route.ask(lock, &queue("ZCARD")).await)?;
+    let waiters = waiters.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
+    let queue = match or_other(route.ask(lock, &range).await)? {
+        Some(Value::Array(entries)) => entries,
+        _ => Vec::new(),
+    };
+    let queue = queue
+        .iter()
+        .filter_map(|entry| entry::waiting(&text(entry)?));
+    let listed = entry::listed(lock, found, waiters.unwrap_or(0));
+    Ok(Shown::new(listed, queue.collect()))
+}
+
+async fn read_slots(
+    route: &impl Route,
+    names: &Names,
+    lock: &str,
+    slots: &[usize],
+) -> Result<Vec<FoundEntry>, StoreError> {
+    let slots = slots.iter().map(|slot| {
+        Box::pin(read_slot(route, names, lock, *slot)) as Boxed<'_, Result<Option<FoundEntry>, _>>
+    });
+    let found = all(slots.collect()).await;
+    found.into_iter().filter_map(Result::transpose).collect()
 }
 
 async fn read_slot(

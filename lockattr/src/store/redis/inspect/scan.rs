@@ -62,7 +62,12 @@ impl Scan {
         while let Some(cursor) = self.cursor.clone() {
             let mut deadline = redis.deadline();
             match self.step(redis, &cursor, filter, met, &mut deadline).await {
-                Err(fault) if fault.is_transient() && self.beginnings < MOST_BEGINNINGS => {
+                // A server that is silent would be so again.
+                Err(fault)
+                    if fault.is_transient()
+                        && !fault.silent
+                        && self.beginnings < MOST_BEGINNINGS =>
+                {
                     self.begin_again();
                 }
                 stepped => stepped?,

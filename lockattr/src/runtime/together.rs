@@ -5,17 +5,17 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 
 /// A future among others.
-pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs all, each begun before the next one, so that their commands are sent in this order. The outputs
 /// are in it as well.
-pub(super) async fn all<T>(futures: Vec<Boxed<'_, T>>) -> Vec<T> {
+pub(crate) async fn all<T>(futures: Vec<Boxed<'_, T>>) -> Vec<T> {
     let outputs = all_until(futures, pending()).await;
     outputs.into_iter().flatten().collect()
 }
 
 /// The same until `over`, with the outputs of those that are done by then.
-pub(super) async fn all_until<T>(
+pub(crate) async fn all_until<T>(
     mut futures: Vec<Boxed<'_, T>>,
     over: impl Future<Output = ()>,
 ) -> Vec<Option<T>> {
@@ -40,7 +40,7 @@ pub(super) async fn all_until<T>(
 
 /// Runs two, the first one begun before the other.
 #[cfg(feature = "inspect")]
-pub(super) async fn both<A, B>(
+pub(crate) async fn both<A, B>(
     first: impl Future<Output = A>,
     second: impl Future<Output = B>,
 ) -> (A, B) {
