@@ -173,7 +173,7 @@ impl Client {
     #[must_use = "a request takes nothing before `acquire().await`"]
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
         let key = Key::with_room(key.as_ref(), self.0.prefix.len()).map(Keys::from);
-        LockRequest::new(self.clone(), key.map_err(Error::Key))
+        LockRequest::new(self.clone(), key)
     }
 
     /// A request for several keys at once: all or none of them, in one step, so that no order of
@@ -194,7 +194,29 @@ impl Client {
         let keys = keys
             .into_iter()
             .map(|key| Key::with_room(key.as_ref(), room));
-        LockRequest::new(self.clone(), Keys::all(keys).map_err(Error::Key))
+        LockRequest::new(self.clone(), Keys::all(keys))
+    }
+
+    /// What stands for a key in the errors and logs of calls that are
+    /// [redacted](ClientBuilder::redact): to look up in a log what became of `sync:42`, or which of some
+    /// keys a hash is. Of a call with several keys, each has its own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// let client = lockattr::Client::builder()
+    ///     .redact(true)
+    ///     .redact_key("from the secrets of this fleet")
+    ///     .connect("memory:")
+    ///     .await?;
+    /// let _held = client.lock("sync:42").acquire().await?;
+    /// let error = client.lock("sync:42").acquire().await.unwrap_err();
+    /// assert!(error.to_string().contains(&client.redacted("sync:42")));
+    /// assert!(!error.to_string().contains("sync:42"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn redacted(&self, key: impl AsRef<str>) -> String {
+        self.0.redacted(key.as_ref())
     }
 
     /// A client without locks, for development: every call runs, at once and side by side, and

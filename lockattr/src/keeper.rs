@@ -256,7 +256,7 @@ impl Keeper {
             }
             // A shutdown has taken it back.
         }
-        self.counters.released.up();
+        self.counters.released();
         true
     }
 

@@ -5,6 +5,7 @@ use std::mem;
 
 use super::locks::{Holder, Locks, now};
 use super::{Memory, slots};
+use crate::owner;
 use crate::store::Reply;
 use crate::store::inspect::{
     Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiting,
@@ -29,7 +30,10 @@ impl Inspect for Memory {
             let waiters = state.locks.waiters.iter();
             let queue = waiters
                 .filter(|waiter| waiter.slots.names().iter().any(|name| name == lock))
-                .map(|waiter| Waiting::new(&waiter.owner, None, Some(waiter.ttl)));
+                .map(|waiter| {
+                    let since = owner::since(&waiter.owner);
+                    Waiting::new(&waiter.owner, since, Some(waiter.ttl))
+                });
             Ok(Shown::new(listed, queue.collect()))
         })
     }
@@ -98,19 +102,21 @@ impl Locks {
                 continue;
             }
             let kind = match &stored.by {
-                Holder::Owner(owner) if owner.starts_with(NOBODY) => EntryKind::Closed {
+                Holder::Owner(owner, since) if owner.starts_with(NOBODY) => EntryKind::Closed {
                     owner: owner.clone(),
-                    since: None,
+                    since: Some(*since),
                 },
-                Holder::Owner(owner) | Holder::Elsewhere(owner) => EntryKind::Held {
+                Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => EntryKind::Held {
                     owner: owner.clone(),
-                    since: None,
+                    since: Some(*since),
                 },
                 Holder::Done(since) => EntryKind::Done { since: *since },
             };
             let remaining = stored.until.saturating_duration_since(now);
             let listed = locks.entry(lock).or_insert_with(|| none(lock));
             listed.entries.push(Entry::new(slot, kind, Some(remaining)));
+            let permits = listed.permits.max(Some(stored.permits));
+            listed.permits = permits.filter(|permits| *permits > 1);
         }
         for waiter in &self.waiters {
             let mut names: Vec<_> = waiter.slots.names().iter().collect();
@@ -156,16 +162,18 @@ mod tests {
         let page = listing.next().await.unwrap().unwrap();
         let keys: Vec<_> = page.locks.iter().map(|listed| &listed.lock).collect();
         assert_eq!(keys, ["geo", "other", "sync:42"]);
+        assert_eq!(page.locks[0].permits, Some(3));
         assert!(listing.next().await.unwrap().is_none());
 
         let shown = inspector.show("sync:42").await.unwrap();
         let [entry] = shown.listed.entries.as_slice() else {
             panic!("{shown:?}")
         };
-        let EntryKind::Held { owner, .. } = &entry.kind else {
+        let EntryKind::Held { owner, since } = &entry.kind else {
             panic!("{entry:?}")
         };
         assert_eq!(owner, &lease.owner());
+        assert!(since.is_some());
         assert_eq!(inspector.end("other", entry).await.unwrap(), Ended::Changed);
         assert_eq!(inspector.end("free", entry).await.unwrap(), Ended::Gone);
         assert_eq!(inspector.end("sync:42", entry).await.unwrap(), Ended::Ended);

@@ -37,3 +37,33 @@ pub(super) async fn all_until<T>(
     .await;
     outputs
 }
+
+/// Runs two, the first one begun before the other.
+#[cfg(feature = "inspect")]
+pub(super) async fn both<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> (A, B) {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let (mut of_first, mut of_second) = (None, None);
+    poll_fn(|cx| {
+        if of_first.is_none()
+            && let Poll::Ready(output) = first.as_mut().poll(cx)
+        {
+            of_first = Some(output);
+        }
+        if of_second.is_none()
+            && let Poll::Ready(output) = second.as_mut().poll(cx)
+        {
+            of_second = Some(output);
+        }
+        match (of_first.take(), of_second.take()) {
+            (Some(first), Some(second)) => Poll::Ready((first, second)),
+            waiting => {
+                (of_first, of_second) = waiting;
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
