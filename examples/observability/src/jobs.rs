@@ -39,7 +39,7 @@ async fn import(file: u64) {
 }
 
 /// Once an hour, whoever asks.
-#[distributed_lock(key = "digest:<hour>", once = "1h")]
+#[distributed_lock(key = "digest:<hour>", on_busy = skip, once = "1h")]
 async fn digest(hour: u64) {
     sleep(Duration::from_millis(10)).await;
 }

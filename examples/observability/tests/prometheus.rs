@@ -172,7 +172,10 @@ fn every_panel_has_data_and_what_goes_wrong_is_told() {
     assert!(lost.contains(r#"cause="deleted""#), "{lost}");
     assert!(lost.contains(r#"template="import:<file>""#), "{lost}");
     let near = prometheus.wait_for(r#"ALERTS{alertname="LockNearlyExpired", alertstate="firing"}"#);
-    assert!(near.contains(r#"function="observability::jobs::report""#), "{near}");
+    assert!(
+        near.contains(r#"function="observability::jobs::report""#),
+        "{near}"
+    );
     // What is well in it is not told.
     let wrong = prometheus.query(r#"ALERTS{alertname=~"LockedJob.*|LockWorkMayRunTwice"}"#);
     assert_eq!(wrong, Ok(String::new()));
@@ -182,7 +185,11 @@ fn every_panel_has_data_and_what_goes_wrong_is_told() {
 fn the_program_ends_at_an_interrupt_and_gives_everything_back() {
     let at = free_port();
     let mut program = Command::new(env!("CARGO_BIN_EXE_observability"));
-    let mut program = start(program.env_remove("REDIS_URL").arg(format!("127.0.0.1:{at}")));
+    let mut program = start(
+        program
+            .env_remove("REDIS_URL")
+            .arg(format!("127.0.0.1:{at}")),
+    );
     let until = Instant::now() + LONG;
     while std::net::TcpStream::connect(("127.0.0.1", at)).is_err() {
         assert!(Instant::now() < until, "it does not listen");
