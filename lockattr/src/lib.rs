@@ -58,6 +58,7 @@
 //! # Features
 //!
 //! - `tls`: `rediss://` URLs, by rustls.
+//! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
