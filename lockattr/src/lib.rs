@@ -92,6 +92,7 @@
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
+//! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
