@@ -49,6 +49,9 @@
 //! its own. When the subscriber is 256 events behind, further ones are dropped, and their number is told
 //! once it goes on.
 //!
+//! [`Client::hold_times`] says how long the leases of each function are held. One that is not renewed and takes more than half
+//! of its ttl is told at WARN, once, with a ttl that would be enough.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, every locked function is recorded through the facade of the crate
@@ -108,6 +111,7 @@ mod attribute;
 mod call_site;
 mod client;
 mod error;
+mod hold_times;
 mod keeper;
 mod key;
 mod lease;
@@ -124,6 +128,7 @@ pub use acquire::around::current;
 pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, LockRequest};
 pub use error::{Error, LossCause, StoreError};
+pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;

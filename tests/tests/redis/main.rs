@@ -38,6 +38,7 @@ mod forged;
 mod handed_on;
 mod handovers;
 mod harness;
+mod hold_times;
 mod holds;
 mod hostile;
 mod inline_wakers;
