@@ -40,6 +40,9 @@
 //!
 #![doc = include_str!("events.md")]
 //!
+//! [`Client::hold_times`] says how long the leases of each function are held. One that is not renewed and takes more than half
+//! of its ttl is told at WARN, once, with a ttl that would be enough.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, every locked function is recorded through the facade of the crate
@@ -102,6 +105,7 @@ mod attribute;
 mod call_site;
 mod client;
 mod error;
+mod hold_times;
 mod keeper;
 mod key;
 mod lease;
@@ -122,6 +126,7 @@ pub use client::{Client, ClientBuilder, LockRequest};
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
+pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;
