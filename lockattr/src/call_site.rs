@@ -51,10 +51,23 @@ impl CallSite {
         self.function
     }
 
+    /// The same for an event, which leaves out what is empty.
+    pub(crate) fn told_function(&self) -> Option<&'static str> {
+        told(self.function())
+    }
+
+    pub(crate) fn told_template(&self) -> Option<&'static str> {
+        told(self.template())
+    }
+
     /// The template of the key, as `sync:<user_id>`; empty for a request by hand that names none.
     pub(crate) fn template(&self) -> &'static str {
         self.template
     }
+}
+
+fn told(text: &'static str) -> Option<&'static str> {
+    (!text.is_empty()).then_some(text)
 }
 
 #[cfg(test)]

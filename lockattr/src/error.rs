@@ -262,6 +262,47 @@ impl fmt::Display for Error {
 }
 
 impl Error {
+    /// The key as it is shown.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Busy { key, .. }
+            | Self::Done { key, .. }
+            | Self::Unavailable { key, .. }
+            | Self::Lost { key, .. }
+            | Self::Foreign { key, .. }
+            | Self::Invalid { key, .. } => Some(key),
+            Self::Key(_) | Self::Config(_) | Self::NotInstalled | Self::AlreadyInstalled => None,
+        }
+    }
+
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match self {
+            Self::Busy { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { remaining, .. } => Some(*remaining),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn cause(&self) -> Option<LossCause> {
+        match self {
+            Self::Lost { cause, .. } => Some(*cause),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn held(&self) -> Option<Duration> {
+        match self {
+            Self::Lost { held, .. } => Some(*held),
+            _ => None,
+        }
+    }
+
     fn write(&self, f: &mut impl Write) -> fmt::Result {
         match self {
             Self::Busy {

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
 use crate::keeper::Keeper;
 use crate::limits;
@@ -267,6 +268,14 @@ impl Lease {
     /// The same as errors and logs show them.
     pub(crate) fn label(&self) -> &str {
         self.keys_of_call().label()
+    }
+
+    /// Which function this handle's own call is of.
+    pub(crate) fn site(&self) -> &'static CallSite {
+        match &self.joined {
+            Some(call) => call.options.site,
+            None => self.acquisition().site,
+        }
     }
 
     pub(crate) fn clock(&self) -> Clock {

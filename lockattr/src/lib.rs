@@ -38,16 +38,7 @@
 //!
 //! # Events
 //!
-//! Everything is told through [`tracing`](https://docs.rs/tracing), target `lockattr`: a skipped
-//! call at DEBUG; a call that did not run for an outage, or was stopped, at WARN where its caller
-//! gets the error and at ERROR where nobody does; outages of renewals and releases at WARN, once
-//! each; a mark of `once` that cannot be written any more at ERROR. [`Client::stats`] counts the same.
-//! Where no subscriber takes errors, a call without a client, and locks that are disabled, are told on
-//! stderr, once.
-//!
-//! A subscriber that blocks holds up no renewal: what happens in the background is told on a thread of
-//! its own. When the subscriber is 256 events behind, further ones are dropped, and their number is told
-//! once it goes on.
+#![doc = include_str!("events.md")]
 //!
 //! # Processes and executors
 //!

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
@@ -124,7 +125,7 @@ impl Context {
     ) -> Rare<'_, Lease> {
         rare(&self.keeper, async move {
             // A fallback lives in its caller's time, as the store may not.
-            let left = call.left();
+            let (left, site) = (call.left(), call.options.site);
             call.clock = Clock::of_caller();
             call.give_up = call.clock.now() + left;
             let lease = match when_unavailable {
@@ -139,7 +140,7 @@ impl Context {
                 }
             };
             self.keeper.counters.unguarded.up();
-            tracing::warn!(target: "lockattr", %error, "{}", when_unavailable.told());
+            tell(when_unavailable, site, &error);
             Ok(lease)
         })
     }
@@ -240,6 +241,22 @@ impl Context {
             error: self.busy_here(keys.label(), first),
             passes: true,
         })
+    }
+}
+
+fn tell(fallback: WhenUnavailable, site: &CallSite, error: &Error) {
+    let (function, template) = (site.told_function(), site.told_template());
+    let key = error.key();
+    match fallback {
+        WhenUnavailable::Fail => {}
+        WhenUnavailable::Run => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs without a lock: the store could not be asked"
+        ),
+        WhenUnavailable::Local => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs on a lock of this process alone: the store could not be asked"
+        ),
     }
 }
 

@@ -31,19 +31,6 @@ pub(super) enum WhenUnavailable {
     Local,
 }
 
-impl WhenUnavailable {
-    pub(super) fn told(self) -> &'static str {
-        match self {
-            Self::Fail => "a locked function did not run",
-            Self::Run => "a locked function runs without a lock: the store could not be asked",
-            Self::Local => {
-                "a locked function runs on a lock of this process alone: the store could not be \
-                 asked"
-            }
-        }
-    }
-}
-
 impl CallOptions {
     /// For a call from there: the client's ttl, one try, renewed, one holder.
     pub const fn at(site: &'static CallSite) -> Self {
@@ -66,6 +53,10 @@ impl CallOptions {
     pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
         self.site = site;
         self
+    }
+
+    pub(crate) fn site(&self) -> &'static CallSite {
+        self.site
     }
 
     /// The lease's length.

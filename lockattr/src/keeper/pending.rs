@@ -280,10 +280,13 @@ impl Keeper {
     fn tell_late_loss(&self, lease: &Acquisition) {
         if lease.loss().is_none() && !lease.may_be_released_by_keeper() {
             self.counters.lost.up();
-            let key = lease.keys.label().to_owned();
+            let (key, site) = (lease.keys.label().to_owned(), lease.site);
             self.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", key,
+                    target: "lockattr",
+                    function = site.told_function(),
+                    template = site.told_template(),
+                    key,
                     "the key of a lock that was given back was gone, or another's"
                 );
             });
@@ -293,11 +296,14 @@ impl Keeper {
     /// What `once` has promised cannot be kept, and the caller was answered long ago.
     fn tell_mark_lost(&self, lease: &Acquisition, why: &'static str) {
         self.counters.marks_lost.up();
-        let key = lease.keys.label().to_owned();
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
         self.background.tell(move || {
             tracing::error!(
-                target: "lockattr", key,
-                why,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                error = why,
                 "work is done whose mark could not be written: it may run again before its `once` \
                  is over"
             );
@@ -307,10 +313,15 @@ impl Keeper {
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
     pub(super) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
         self.counters.release_failed.up();
-        let (key, error) = (lease.keys.label().to_owned(), error.clone());
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
+        let error = error.clone();
         self.background.tell(move || {
             tracing::warn!(
-                target: "lockattr", key, error = %error,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                %error,
                 "a lock could not be given back; trying again until it has expired"
             );
         });

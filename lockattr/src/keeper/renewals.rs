@@ -10,7 +10,7 @@ use crate::acquisition::{Acquisition, Confirmed, KeepersRelease};
 use crate::error::{LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, millis};
 use crate::store::{Found, Held, Release, Renewal};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
@@ -142,7 +142,7 @@ impl Keeper {
         if let Some(error) = error.cloned() {
             self.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", leases, error = %error,
+                    target: "lockattr", leases, %error,
                     "leases could not be renewed; trying again until they end"
                 );
             });
@@ -283,8 +283,11 @@ fn warn_of_age(background: &Background, lease: &Acquisition, ttl: Duration) {
     let site = lease.site;
     background.tell(move || {
         tracing::warn!(
-            target: "lockattr", key,
-            function = site.function(), template = site.template(), ?age,
+            target: "lockattr",
+            function = site.told_function(),
+            template = site.told_template(),
+            key,
+            held_ms = millis(age),
             "a lock has been held for very long; does its body hang?"
         );
     });

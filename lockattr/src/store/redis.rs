@@ -29,6 +29,7 @@ use super::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
+use crate::runtime::clock::millis;
 
 mod access;
 mod acquire;
@@ -277,11 +278,6 @@ impl Store for Redis {
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.connections.settled(owner))
     }
-}
-
-/// As the server counts: in whole milliseconds.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Redis {

@@ -24,6 +24,7 @@ mod done_together;
 mod dropped_in_flight;
 mod due;
 mod ended_connections;
+mod event_table;
 mod events;
 mod extend;
 mod fail_fast;
