@@ -69,9 +69,14 @@ impl Lease {
         self.handle.keeper.counters.lost.up();
     }
 
-    /// Whether the lease is this keeper's, and still runs.
+    /// Whether the lease is this keeper's.
+    pub(crate) fn is_kept_by(&self, keeper: &Arc<Keeper>) -> bool {
+        Arc::ptr_eq(&self.handle.keeper, keeper)
+    }
+
+    /// The same, and it still runs.
     pub(crate) fn is_of(&self, keeper: &Arc<Keeper>) -> bool {
-        Arc::ptr_eq(&self.handle.keeper, keeper) && self.acquisition().loss().is_none()
+        self.is_kept_by(keeper) && self.acquisition().loss().is_none()
     }
 
     /// Whether it holds a lock, with as many permits.
