@@ -77,7 +77,7 @@ async fn a_lease_knows_the_function_and_the_template_that_it_is_for() {
         // What is empty is left out.
         let function = match function {
             "" => String::new(),
-            name => format!("function={:?} ", format!("{here}::{name}")),
+            name => format!("function=\"{here}::{name}\" "),
         };
         let template = match template {
             "" => String::new(),
