@@ -107,7 +107,7 @@ impl Lock {
         let [pinned, leaving, ending, run] =
             ["body", "leaving", "ending", "run"].map(|word| locals.name(word));
         let bind = self.args.bind.as_ref().map(|name| {
-            quote_spanned! {ours=> let #name = &#lease; }
+            quote_spanned! {ours=> let #name = #private::Guarded::lease(&#lease); }
         });
         let busy = return_tokens(&private, context, "busy", not_run(&self.args.on_busy));
         // Without `once`, a done mark that another function left counts as busy.

@@ -25,6 +25,7 @@ mod asking;
 mod fallback;
 mod joining;
 mod options;
+pub(crate) mod span;
 mod waiting;
 
 use fallback::Fallbacks;
@@ -136,6 +137,11 @@ impl Context {
             Some(_) => error.without_text(),
             None => error,
         }
+    }
+
+    /// Whether a lease is one of the store's.
+    fn is_guarded(&self, lease: &Lease) -> bool {
+        !self.disabled && lease.is_kept_by(&self.keeper)
     }
 
     /// The hash that stands for a key where that is redacted.

@@ -299,6 +299,13 @@ impl Acquisition {
         Arc::clone(self.aside().more().shared.get_or_insert_default())
     }
 
+    /// The fencing token, where one was drawn.
+    pub(crate) fn drawn_token(&self) -> Option<u64> {
+        let aside = self.aside();
+        let shared = aside.more.as_ref()?.shared.as_ref()?;
+        shared.token.get().copied()
+    }
+
     /// Whether another caller may go on with what its holder has given up.
     pub(crate) fn can_be_handed_over(&self) -> bool {
         let left = self.deadline().saturating_duration_since(self.clock.now());

@@ -7,17 +7,19 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::acquire::span::CallSpan;
 use crate::acquire::{CallOptions, Nesting};
 use crate::client::Client;
 use crate::error::Error;
 use crate::key::{KeyError, Keys};
-use crate::lease::Lease;
 
 use ended::CallError;
+use guarded::Guarded;
 
 pub(crate) mod answer;
 pub(crate) mod client_argument;
 pub(crate) mod ended;
+pub(crate) mod guarded;
 pub(crate) mod policy;
 pub(crate) mod within;
 
@@ -25,7 +27,7 @@ pub(crate) mod within;
 #[derive(Debug)]
 pub enum Entered {
     /// With its lease.
-    Held(Lease),
+    Held(Guarded),
     /// With the key held elsewhere.
     Busy(CallError),
     /// With the work done already.
@@ -51,16 +53,21 @@ fn enter_keys(
 ) -> impl Future<Output = Entered> + Send {
     let client = client.map_or_else(Client::current, Ok);
     async move {
-        let failed = |error| CallError::new(error, options.site());
+        let site = options.site();
         let client = match client {
             Ok(client) => client,
-            Err(error) => return Entered::Down(failed(error)),
+            Err(error) => return Entered::Down(CallError::new(error, site, CallSpan::default())),
         };
-        match client.0.acquire(keys, &options, Nesting::Joins).await {
-            Ok(lease) => Entered::Held(lease.guarded()),
-            Err(error @ Error::Busy { .. }) => Entered::Busy(failed(error)),
-            Err(error @ Error::Done { .. }) => Entered::Done(failed(error)),
-            Err(error) => Entered::Down(failed(error)),
+        let context = &client.0;
+        let span = CallSpan::of_call(context, &keys, &options);
+        let acquiring = pin!(context.acquire(keys, &options, Nesting::Joins));
+        let answer = span.around(acquiring).await;
+        span.answered(context, &answer);
+        match answer {
+            Ok(lease) => Entered::Held(Guarded::new(lease, span)),
+            Err(error @ Error::Busy { .. }) => Entered::Busy(CallError::new(error, site, span)),
+            Err(error @ Error::Done { .. }) => Entered::Done(CallError::new(error, site, span)),
+            Err(error) => Entered::Down(CallError::new(error, site, span)),
         }
     }
 }

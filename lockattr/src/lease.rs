@@ -144,6 +144,11 @@ impl Lease {
         Ok(*shared.token.get_or_init(|| drawn))
     }
 
+    /// The same, where it was drawn before.
+    pub(crate) fn drawn_token(&self) -> Option<u64> {
+        self.acquisition().drawn_token()
+    }
+
     async fn draw_token(&self) -> Result<u64, Error> {
         self.check()?;
         let lease = self.acquisition();

@@ -83,6 +83,28 @@
 //!
 //! Where no recorder is installed a call pays for looking, without an allocation: see the repository's `BENCHMARKS.md`.
 //!
+//! # Spans
+//!
+//! Each call of a locked function is a span of the target `lockattr`, `distributed_lock`, at level DEBUG: a
+//! child of the span that its caller is in, entered while the call waits for its lock, runs its body and
+//! gives the lock back, and closed when it ends, however it ends. What the body tells, and what is told of
+//! the call, is inside it. A request by hand has a span `lock_request` until it is answered. A call that
+//! finds no client has none. Nothing is made where no subscriber takes DEBUG of `lockattr`: the
+//! filter `info,lockattr=debug` does.
+//!
+//! | field | |
+//! |---|---|
+//! | `function`, `template`, `key` | as events have them |
+//! | `holder` | who asks, as `host:pid` |
+//! | `outcome` | `acquired`, `busy`, `done`, `unavailable` or `lost`; `unguarded` where the body ran without a lock of the store's; `cancelled` where the call was dropped, or panicked |
+//! | `waited_ms` | from the call to its lease, or to its end where it got none |
+//! | `held_ms` | of a locked function, from its lease until it was given back or lost |
+//! | `token` | the [fencing token](Lease::token), where one was drawn |
+//!
+//! Whatever carries spans of `tracing` to another system, `tracing-opentelemetry` for example, carries
+//! these as it does others: the fields are the attributes of the span there, and what the body asks of
+//! other services belongs to it.
+//!
 //! # Processes and executors
 //!
 //! A process that was forked off makes a client of its own: it has none of its parent's threads, and
@@ -153,6 +175,7 @@ pub mod __private {
         down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
     };
     pub use crate::attribute::client_argument::client;
+    pub use crate::attribute::guarded::Guarded;
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;

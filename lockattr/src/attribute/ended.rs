@@ -2,6 +2,7 @@
 
 use std::sync::Once;
 
+use crate::acquire::span::CallSpan;
 use crate::call_site::CallSite;
 use crate::error::Error;
 use crate::runtime::clock::millis;
@@ -12,12 +13,15 @@ use crate::runtime::stderr;
 pub struct CallError {
     pub(super) error: Error,
     site: &'static CallSite,
+    /// What is told is told inside it.
+    span: CallSpan,
 }
 
 /// Tells of a call; the fields are those of its error.
 macro_rules! tell {
     ($level:ident, $call:expr, $message:expr) => {{
-        let CallError { error, site } = $call;
+        let CallError { error, site, span } = $call;
+        let _inside = span.enter();
         tracing::$level!(
             target: "lockattr",
             function = site.told_function(),
@@ -34,8 +38,8 @@ macro_rules! tell {
 }
 
 impl CallError {
-    pub(super) fn new(error: Error, site: &'static CallSite) -> Self {
-        Self { error, site }
+    pub(super) fn new(error: Error, site: &'static CallSite, span: CallSpan) -> Self {
+        Self { error, site, span }
     }
 
     pub(super) fn tell_busy(&self) {

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use super::answer::{End, Verdict};
 use super::ended::CallError;
+use super::guarded::Guarded;
 use crate::acquire::around::Under;
 use crate::error::{Error, LossCause};
 use crate::lease::Lease;
@@ -61,7 +62,7 @@ impl<T: Send> Ending<T> {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
     pub fn __lockattr_within<'a, F: Future<Output = T>, L: Leaving>(
         &self,
-        lease: &'a Lease,
+        lease: &'a Guarded,
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
@@ -76,7 +77,7 @@ impl<T: Send> Ending<T> {
     /// Polls the body to its end, lease or not: `on_lost = continue`.
     pub fn __lockattr_to_the_end<'a, F: Future<Output = T>, L: Leaving>(
         &self,
-        lease: &'a Lease,
+        lease: &'a Guarded,
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
@@ -93,7 +94,7 @@ impl InBackground {
     /// Stops polling the body once the lease has ended. `judge` says what its value is.
     pub fn __lockattr_within<'a, F: Future, L: Leaving>(
         &self,
-        lease: &'a Lease,
+        lease: &'a Guarded,
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
@@ -101,7 +102,11 @@ impl InBackground {
         let watch = Watch::new(lease);
         async move {
             let mut watch = watch;
-            let value = poll_fn(|cx| watch.poll_body(body.as_mut(), cx)).await?;
+            let polled = |cx: &mut Context<'_>| {
+                let _inside = lease.enter();
+                watch.poll_body(body.as_mut(), cx)
+            };
+            let value = poll_fn(polled).await?;
             match begin_to_leave(lease, judge(&value)) {
                 None => Ok(value),
                 Some(lost) => Err(lost),
@@ -112,13 +117,17 @@ impl InBackground {
     /// Polls the body to its end, lease or not: `on_lost = continue`.
     pub fn __lockattr_to_the_end<'a, F: Future, L: Leaving>(
         &self,
-        lease: &'a Lease,
+        lease: &'a Guarded,
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
     ) -> impl Future<Output = (F::Output, Option<CallError>)> + use<'a, F, L> {
         async move {
-            let value = poll_fn(|cx| poll_under(lease, body.as_mut(), cx)).await;
+            let polled = |cx: &mut Context<'_>| {
+                let _inside = lease.enter();
+                poll_under(lease, body.as_mut(), cx)
+            };
+            let value = poll_fn(polled).await;
             let lost = begin_to_leave(lease, judge(&value));
             (value, lost)
         }
@@ -140,25 +149,24 @@ pub fn leave(lease: &Lease) -> impl Leaving + Send {
 
 /// The end of a body whose lease is given back when it is dropped, right after; the error says that
 /// it had ended before the body did.
-fn begin_to_leave(lease: &Lease, end: End) -> Option<CallError> {
+fn begin_to_leave(lease: &Guarded, end: End) -> Option<CallError> {
     if end == End::Success {
         lease.succeed();
     }
-    let left = lease.check();
-    observe(lease, end, &left);
-    let lost = left.err()?;
-    weigh(CallError::new(lost, lease.site()), end)
+    weigh(lease, lease.check(), end)
 }
 
-/// A body that has come to a success under its lease is told to the metrics of its function.
-fn observe(lease: &Lease, end: End, left: &Result<(), Error>) {
-    if end == End::Success && left.is_ok() {
-        lease.site().observed.succeeded();
-    }
-}
-
-/// A body's own error stands, and the loss is only told to the log.
-fn weigh(lost: CallError, end: End) -> Option<CallError> {
+/// What a body and the end of its lease come to together. The body's own error stands, and the loss is only
+/// told to the log then.
+fn weigh(lease: &Guarded, left: Result<(), Error>, end: End) -> Option<CallError> {
+    let Err(lost) = left else {
+        if end == End::Success {
+            lease.site().observed.succeeded();
+        }
+        lease.span.ended();
+        return None;
+    };
+    let lost = lease.lost(lost);
     if end == End::Failure {
         lost.tell_failed();
         return None;
@@ -185,6 +193,7 @@ impl<F: Future, L: Leaving> Future for Within<'_, F, L> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let _inside = this.rest.lease.enter();
         this.rest
             .poll_within(&mut this.watch, this.body.as_mut(), cx)
     }
@@ -204,13 +213,14 @@ impl<F: Future, L: Leaving> Future for ToTheEnd<'_, F, L> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let _inside = this.rest.lease.enter();
         this.rest.poll_to_the_end(this.body.as_mut(), cx)
     }
 }
 
 /// What comes after a body.
 struct Rest<'a, T, L> {
-    lease: &'a Lease,
+    lease: &'a Guarded,
     leaving: Pin<&'a mut L>,
     judge: fn(&T) -> End,
     /// The body's value, once it has ended.
@@ -218,7 +228,7 @@ struct Rest<'a, T, L> {
 }
 
 impl<'a, T, L: Leaving> Rest<'a, T, L> {
-    fn new(lease: &'a Lease, leaving: Pin<&'a mut L>, judge: fn(&T) -> End) -> Self {
+    fn new(lease: &'a Guarded, leaving: Pin<&'a mut L>, judge: fn(&T) -> End) -> Self {
         Self {
             lease,
             leaving,
@@ -271,17 +281,13 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
         let Some((value, end)) = self.ended.take() else {
             unreachable!("a future is not polled after its end");
         };
-        observe(self.lease, end, &left);
-        let lost = left.err().and_then(|lost| {
-            let lost = CallError::new(lost, self.lease.site());
-            weigh(lost, end)
-        });
+        let lost = weigh(self.lease, left, end);
         Poll::Ready((value, lost))
     }
 }
 
 fn poll_under<T>(
-    lease: &Lease,
+    lease: &Guarded,
     body: Pin<&mut dyn Future<Output = T>>,
     cx: &mut Context<'_>,
 ) -> Poll<T> {
@@ -292,7 +298,7 @@ fn poll_under<T>(
 /// Looks at a lease before every poll of its body, so that a process that was frozen past its
 /// deadline does not get to run one line more.
 struct Watch<'a> {
-    lease: &'a Lease,
+    lease: &'a Guarded,
     ticket: Option<usize>,
     /// The end of a call that may not run for as long as the lease that it has joined.
     own_end: Option<(Instant, Timer)>,
@@ -303,7 +309,7 @@ struct Watch<'a> {
 type Timer = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl<'a> Watch<'a> {
-    fn new(lease: &'a Lease) -> Self {
+    fn new(lease: &'a Guarded) -> Self {
         let own_end = lease.own_end();
         Self {
             lease,
@@ -319,7 +325,7 @@ impl<'a> Watch<'a> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<T, CallError>> {
         match self.poll_end(cx) {
-            Some(error) => Poll::Ready(Err(CallError::new(error, self.lease.site()))),
+            Some(error) => Poll::Ready(Err(self.lease.lost(error))),
             None => poll_under(self.lease, body, cx).map(Ok),
         }
     }

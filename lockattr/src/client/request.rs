@@ -1,9 +1,11 @@
 //! A request for a key, made by hand.
 
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use super::Client;
+use crate::acquire::span::CallSpan;
 use crate::acquire::{CallOptions, Nesting};
 use crate::call_site::CallSite;
 use crate::error::Error;
@@ -110,9 +112,12 @@ impl LockRequest {
     /// [`Error::Key`] and [`Error::Invalid`].
     pub async fn acquire(self) -> Result<Lease, Error> {
         let context = &self.client.0;
-        context
-            .acquire(self.keys, &self.settings, Nesting::Asks)
-            .await
+        let span = CallSpan::of_request(context, &self.keys, &self.settings);
+        let acquiring = pin!(context.acquire(self.keys, &self.settings, Nesting::Asks));
+        let answer = span.around(acquiring).await;
+        span.answered(context, &answer);
+        span.ended();
+        answer
     }
 }
 

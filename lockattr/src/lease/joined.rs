@@ -70,9 +70,14 @@ impl Lease {
         counters.lost(self.site(), LossCause::HeldTooLong);
     }
 
-    /// Whether the lease is this keeper's, and still runs.
+    /// Whether the lease is this keeper's.
+    pub(crate) fn is_kept_by(&self, keeper: &Arc<Keeper>) -> bool {
+        Arc::ptr_eq(&self.handle.keeper, keeper)
+    }
+
+    /// The same, and it still runs.
     pub(crate) fn is_of(&self, keeper: &Arc<Keeper>) -> bool {
-        Arc::ptr_eq(&self.handle.keeper, keeper) && self.acquisition().loss().is_none()
+        self.is_kept_by(keeper) && self.acquisition().loss().is_none()
     }
 
     /// Whether it holds a lock, with as many permits.

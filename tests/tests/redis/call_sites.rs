@@ -74,12 +74,17 @@ async fn a_lease_knows_the_function_and_the_template_that_it_is_for() {
         ("cs-hand:1", "", "cs-hand:<id>"),
         ("cs-unnamed:1", "", ""),
     ] {
+        // What is empty is left out.
         let function = match function {
             "" => String::new(),
-            name => format!("{here}::{name}"),
+            name => format!("function=\"{here}::{name}\" "),
+        };
+        let template = match template {
+            "" => String::new(),
+            template => format!("template={template:?} "),
         };
         let told = log::about(&format!("{key:?}"));
-        let named = format!("function={function:?} template={template:?} ");
+        let named = format!("body hang? {function}{template}key=");
         assert!(
             told.iter().any(|told| told.text.contains(&named)),
             "{key}: {told:#?}"
