@@ -70,13 +70,13 @@ fn field_store_29_stopped_and_continued_without_a_terminal() {
     // A shell that is stopped while it starts a child is so when that is done: this one has none.
     let script =
         "mkfifo f; exec 9<> f; echo $$ > id; until [ -e go ]; do read -rt 0.02 -u 9; done; exit 0";
-    let options = ["k", "--ttl", "900ms"];
+    let options = ["k", "--ttl", "2s"];
     let mut run = Running::start(&mut run(&server, &options, &["bash", "-c", script]));
     let command = ids(&server, "id", 1)[0];
     run.signal(Signal::TSTP);
     wait::block_until("the command is stopped", || state(command) == Some('T'));
     // The lease of a command that is stopped is renewed: its work is not done yet.
-    std::thread::sleep(Duration::from_millis(1200));
+    std::thread::sleep(Duration::from_millis(2500));
     assert!(server.pttl("lock:k") > 0);
     std::fs::write(file(&server, "go"), "").expect("a file of our own");
     run.signal(Signal::CONT);
