@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
+use crate::hold_times::Advice;
 use crate::owner::{Id, Origin};
 use crate::runtime::clock::Clock;
 use crate::runtime::turns::Turns;
@@ -96,6 +97,8 @@ pub(crate) struct Acquisition {
 pub(crate) struct Common {
     pub(crate) origin: Origin,
     pub(crate) counters: Arc<Counters>,
+    /// Tells what a function that is held for long should have.
+    pub(crate) advise: Box<dyn Fn(Advice) + Send + Sync>,
     /// Lets whoever waits for the same know of an end.
     pub(crate) on_end: Box<dyn Fn(&Acquisition) + Send + Sync>,
 }
@@ -429,6 +432,7 @@ impl Acquisition {
         let common = Common {
             origin: Origin::here(),
             counters: Arc::default(),
+            advise: Box::new(|_| {}),
             on_end: Box::new(on_end),
         };
         let mut acquisition = Self::new(

@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::observe::Observed;
 
@@ -12,6 +13,8 @@ use crate::observe::Observed;
 pub struct CallSite {
     function: &'static str,
     template: &'static str,
+    /// From 1 on, once somebody has asked for it.
+    number: AtomicU32,
     /// Of all its calls, of whatever client.
     pub(crate) observed: Observed,
 }
@@ -31,6 +34,7 @@ impl CallSite {
         Self {
             function,
             template,
+            number: AtomicU32::new(0),
             observed: Observed::new(function, template),
         }
     }
@@ -52,6 +56,24 @@ impl CallSite {
             .map(|place| &**place.get_or_init(|| Box::new(Self::new("", template))))
             .find(|site| site.template == template)
             .unwrap_or(&UNNAMED)
+    }
+
+    /// Its number in this process, from 0 on: in the order in which they are asked for. That of requests by
+    /// hand without a template is none, for they have nothing in common.
+    pub(crate) fn number(&self) -> Option<usize> {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let mut number = self.number.load(Ordering::Relaxed);
+        if number == 0 {
+            if self.function.is_empty() && self.template.is_empty() {
+                return None;
+            }
+            number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+            let known =
+                self.number
+                    .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+            number = known.err().unwrap_or(number);
+        }
+        usize::try_from(number - 1).ok()
     }
 
     /// The function with its module, as `billing::jobs::close_month`; empty for a request by hand.

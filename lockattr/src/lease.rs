@@ -210,6 +210,29 @@ impl Lease {
             .await
     }
 
+    /// Says that the work is done: where the lease was asked for with
+    /// [`once`](crate::LockRequest::once), giving it back leaves the mark that keeps the key from
+    /// running again for so long, counted from now. Without `once` it changes nothing.
+    ///
+    /// The attribute does this for a body that was a success.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// # let client = lockattr::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let report = || client.lock("report").once(Duration::from_secs(60));
+    /// let lease = report().acquire().await?;
+    /// // … the work …
+    /// lease.mark_done();
+    /// lease.release().await?;
+    /// assert!(matches!(report().acquire().await, Err(lockattr::Error::Done { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn mark_done(&self) {
+        self.succeed();
+    }
+
     /// Gives the key back and waits until the store has confirmed it. Where other handles of the
     /// lease are left, only this one is given up.
     ///

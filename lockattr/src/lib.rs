@@ -40,6 +40,9 @@
 //!
 #![doc = include_str!("events.md")]
 //!
+//! [`Client::hold_times`] says how long the leases of each function are held. One that is not renewed and takes more than half
+//! of its ttl is told at WARN, once, with a ttl that would be enough.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, every locked function is recorded through the facade of the crate
@@ -92,6 +95,7 @@
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
+//! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -101,6 +105,7 @@ mod attribute;
 mod call_site;
 mod client;
 mod error;
+mod hold_times;
 mod keeper;
 mod key;
 mod lease;
@@ -121,6 +126,7 @@ pub use client::{Client, ClientBuilder, LockRequest};
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
+pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;

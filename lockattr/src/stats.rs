@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::call_site::CallSite;
 use crate::error::LossCause;
+use crate::hold_times::HoldTimesTable;
 use crate::observe::Count;
 
 macro_rules! counters {
@@ -18,6 +19,7 @@ macro_rules! counters {
         /// What is counted is counted here, for the client and for the metrics of the function.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
+            pub(crate) hold_times: HoldTimesTable,
             $($name: Counter,)*
         }
 

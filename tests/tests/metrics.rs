@@ -25,8 +25,7 @@ async fn begin() -> (Server, Client) {
 }
 
 async fn client(url: &str) -> Client {
-    let builder = Client::builder().connect_timeout(SHORT);
-    builder.reply_timeout(SHORT).connect(url).await.unwrap()
+    Client::connect(url).await.unwrap()
 }
 
 async fn until(what: &str, of: Of, name: &str, number: f64) {
@@ -182,11 +181,11 @@ async fn gauges_are_right_whatever_ends_a_call() {
 
 #[tokio::test]
 async fn losses_have_their_causes() {
-    #[distributed_lock(key = "lost:<id>", ttl = "300ms", max_hold = max, client = locks)]
+    #[distributed_lock(key = "lost:<id>", ttl = "1500ms", max_hold = max, client = locks)]
     async fn lost(locks: &Client, id: u64, max: Duration) -> Result<(), Error> {
         pending().await
     }
-    #[distributed_lock(key = "expired", ttl = "100ms", renew = false, client = locks)]
+    #[distributed_lock(key = "expired", ttl = "500ms", renew = false, client = locks)]
     async fn expired(locks: &Client) -> Result<(), Error> {
         pending().await
     }
@@ -197,7 +196,9 @@ async fn losses_have_their_causes() {
         ["expired", "deleted", "taken", "shutdown", "held_too_long"]
             .map(|cause| of.number_with("lost_total", &format!("cause={cause:?}")))
     };
-    let is_lost = |ended: Result<(), Error>| assert!(matches!(ended, Err(Error::Lost { .. })));
+    let is_lost = |ended: Result<(), Error>| {
+        assert!(matches!(ended, Err(Error::Lost { .. })), "{ended:?}");
+    };
     let other = client(&server.url()).await;
     is_lost(lost(&other, 1, SHORT).await);
     assert_eq!(counted(of), [0.0, 0.0, 0.0, 0.0, 1.0].map(Some));
@@ -205,13 +206,12 @@ async fn losses_have_their_causes() {
         let locks = locks.clone();
         tokio::spawn(async move { lost(&locks, id, hour).await })
     };
-    let deleted = spawned(2);
+    let (deleted, taken) = (spawned(2), spawned(3));
     wait::until("it is held", || server.get("lock:lost:2").is_some()).await;
     let _: u64 = server.ask("DEL lock:lost:2");
-    is_lost(deleted.await.unwrap());
-    let taken = spawned(3);
     wait::until("it is held", || server.get("lock:lost:3").is_some()).await;
     let _: String = server.ask("SET lock:lost:3 another");
+    is_lost(deleted.await.unwrap());
     is_lost(taken.await.unwrap());
     let stopped = spawned(4);
     wait::until("it is held", || server.get("lock:lost:4").is_some()).await;
@@ -223,7 +223,7 @@ async fn losses_have_their_causes() {
     let used = only(&Of("expired").samples("ttl_used_ratio"));
     assert!((0.9..=1.0).contains(&used), "{used}");
     let held = only(&Of("expired").samples("hold_seconds"));
-    assert!(held <= 0.1, "{held} s, though it ended with its ttl");
+    assert!(held <= 0.5, "{held} s, though it ended with its ttl");
     for of in [of, Of("expired")] {
         assert_at_rest(of);
         let all = of.samples("hold_seconds").len();

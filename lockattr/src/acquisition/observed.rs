@@ -3,14 +3,24 @@
 use std::time::{Duration, Instant};
 
 use super::{Acquisition, OBSERVED, State};
+use crate::hold_times::Hold;
 use crate::observe::Span;
 
 impl Acquisition {
     /// It was held until then, and is no longer.
     pub(super) fn hold_ends(&self, at: Instant) {
+        let length = at.saturating_duration_since(self.granted);
+        let hold = Hold {
+            length,
+            ttl: self.ttl(),
+            had_one_ttl: !self.renews() && self.started() <= self.granted,
+        };
+        if let Some(advice) = self.common.counters.hold_times.record(self.site, hold) {
+            (self.common.advise)(advice);
+        }
         if self.flags.has(OBSERVED) {
             self.site.observed.hold_ends(|| Span {
-                seconds: at.saturating_duration_since(self.granted).as_secs_f64(),
+                seconds: length.as_secs_f64(),
                 of_ttl: self.used_of_ttl(at),
             });
         }

@@ -75,6 +75,13 @@ impl LockRequest {
         self
     }
 
+    /// For how long the key does not run again once its work is done, as
+    /// [`Lease::mark_done`] says: from 1 ms to 366 days. Nothing where this is not called.
+    pub fn once(mut self, length: Duration) -> Self {
+        self.settings = self.settings.once(length);
+        self
+    }
+
     /// How many holders the key has at a time: from 1 to 1,000. One where this is not called.
     /// [`Lease::slot`] says which of them a lease is.
     pub fn permits(mut self, permits: u32) -> Self {

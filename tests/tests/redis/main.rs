@@ -39,6 +39,7 @@ mod forged;
 mod handed_on;
 mod handovers;
 mod harness;
+mod hold_times;
 mod holds;
 mod hostile;
 mod inline_wakers;
