@@ -60,6 +60,11 @@ impl Client {
 impl<'a> Inspector<'a> {
     /// The locks whose keys match a pattern: `*` stands for any text, `?` for one character; all locks
     /// where it is empty.
+    ///
+    /// On Redis all keys of the database are gone through, in steps of less than a millisecond (SCAN), for the
+    /// names of the locks; then each is read. The names are in memory meanwhile, some hundred bytes each, and
+    /// pages are empty until all are known. Others are not slowed by more than a step. On a quorum, locks are
+    /// those that a majority of the nodes has.
     pub fn list(&self, pattern: &'a str) -> Listing<'a> {
         let prefix = self.client.0.prefix.as_str();
         Listing {
@@ -69,7 +74,10 @@ impl<'a> Inspector<'a> {
         }
     }
 
-    /// One lock, with everybody who waits for it, also where nobody holds it.
+    /// One lock, with everybody who waits for it, also where nobody holds it, as it stands in one moment. On a
+    /// quorum it is what a majority has, and what each node has beside it.
+    ///
+    /// Changes nothing, so that it may be dropped at any time.
     ///
     /// # Errors
     /// [`Error::Key`] for what cannot be a key, [`Error::Unavailable`].
@@ -87,6 +95,8 @@ impl<'a> Inspector<'a> {
     /// third of its ttl later; whoever waits is granted the lock at once. **The holder's work may go on
     /// until then**, beside that of the next one.
     ///
+    /// Dropped before it is done, it may have been done or not.
+    ///
     /// # Errors
     /// [`Error::Key`] for what cannot be a key, [`Error::Foreign`] for an entry that is not a lock's,
     /// [`Error::Unavailable`].
@@ -103,7 +113,9 @@ impl<'a> Inspector<'a> {
         ended.map_err(|error| error.told_of(key))
     }
 
-    /// Looks at the servers for what harms locks: rights, settings, versions, clocks, latency.
+    /// Looks at the servers for what harms locks: rights, settings, versions, clocks, latency. What cannot be
+    /// looked at is told as [`Unknown`](inspect::Severity::Unknown), and a server of several that does not answer
+    /// as a [`Fault`](inspect::Severity::Fault). A lock of its own is taken and given back.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where no server answers.
@@ -121,7 +133,11 @@ impl<'a> Inspector<'a> {
 }
 
 impl Listing<'_> {
-    /// The next page; `None` after the last one. Pages may be empty.
+    /// The next page; `None` after the last one. Pages may be empty. A page takes about a tenth of a second,
+    /// or as long as a request may take where a server does not answer, which is then
+    /// [`missing`](crate::store::inspect::Page::missing).
+    ///
+    /// Not cancel-safe: once dropped before it was done, the rest of the list is not whole.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where no part of the store answers.

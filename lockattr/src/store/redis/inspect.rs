@@ -36,7 +36,24 @@ pub(super) use scan::{MetLocks, Scan};
 const MOST_SHOWN: usize = 1000;
 
 /// What to do where a right is missing, beside what every client needs.
-pub(super) const RIGHTS: (&str, &str) = ("NOPERM", " (and +scan +zcard to list and to show locks)");
+const RIGHTS: &str =
+    " (and +scan +zcard to list and to show locks, on a cluster also +cluster|nodes)";
+
+/// How servers begin to say that a right is missing, to a command or within a script.
+const REFUSALS: [&str; 3] = [
+    "NOPERM",
+    "user executing the script can't",
+    "ACL failure in script",
+];
+
+/// A fault with the rights that tools need.
+pub(super) fn with_rights(fault: Fault) -> Fault {
+    let said = fault.error.to_string();
+    match REFUSALS.into_iter().find(|words| said.contains(words)) {
+        Some(words) => fault.advised(words, RIGHTS),
+        None => fault,
+    }
+}
 
 /// Where commands about a lock go.
 pub(super) trait Route: Sync {
@@ -52,7 +69,7 @@ impl Route for Redis {
     async fn ask(&self, _: &str, command: &Cmd) -> Result<Value, StoreError> {
         let mut deadline = self.deadline_of_two();
         let asked = self.ask_again(command, &mut deadline).await;
-        asked.map_err(|fault| fault.advised(RIGHTS.0, RIGHTS.1).told())
+        asked.map_err(|fault| with_rights(fault).told())
     }
 }
 
@@ -103,7 +120,7 @@ impl Inspect for Redis {
                 Err(fault) if fault.is_transient() => self.show_once(lock, &mut deadline).await,
                 shown => shown,
             };
-            shown.map_err(|fault| fault.advised(RIGHTS.0, RIGHTS.1).told())
+            shown.map_err(|fault| with_rights(fault).told())
         })
     }
 

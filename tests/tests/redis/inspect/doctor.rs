@@ -127,6 +127,8 @@ async fn each_right_that_is_missing_is_named() {
         "{refused}"
     );
     assert!(!refused.contains("secret"));
+    let refused = inspector.show("sync:42").await.unwrap_err().to_string();
+    assert!(refused.contains("+zcard"), "{refused}");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::{Ended, Entry, Finding, Inspect, Listing, Shown};
 use crate::store::redis::fault::Fault;
-use crate::store::redis::inspect::{Filter, RIGHTS, Route, end, shown_by_parts};
+use crate::store::redis::inspect::{Filter, Route, end, shown_by_parts, with_rights};
 use crate::store::redis::timeouts::Deadline;
 
 mod claims;
@@ -31,7 +31,7 @@ impl Route for Cluster {
     async fn ask(&self, lock: &str, command: &Cmd) -> Result<Value, StoreError> {
         let mut deadline = self.long_deadline();
         let asked = self.ask_steered(lock, command, &mut deadline).await;
-        asked.map_err(|fault| fault.advised(RIGHTS.0, RIGHTS.1).error)
+        asked.map_err(|fault| with_rights(fault).error)
     }
 }
 
@@ -77,7 +77,7 @@ impl Inspect for Cluster {
     fn show<'a>(&'a self, lock: &'a str) -> Reply<'a, Shown> {
         Box::pin(async move {
             let shown = self.show_steered(lock).await;
-            match shown.map_err(|fault| fault.advised(RIGHTS.0, RIGHTS.1).error)? {
+            match shown.map_err(|fault| with_rights(fault).error)? {
                 Some(shown) => Ok(shown),
                 None => shown_by_parts(self, &self.names, lock).await,
             }

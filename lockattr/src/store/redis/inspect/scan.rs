@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::pattern::Filter;
 use super::read::Reading;
-use super::{RIGHTS, Redis};
+use super::{Redis, with_rights};
 use crate::store::Reply;
 use crate::store::inspect::{Listing, Page};
 use crate::store::redis::fault::Fault;
@@ -160,7 +160,7 @@ impl Listing for ScannedLocks<'_> {
             if !self.scan.is_over() {
                 let scanned = self.scan.go_on(self.redis, &self.filter, &mut self.met);
                 let scanned = scanned.await;
-                scanned.map_err(|fault| fault.advised(RIGHTS.0, RIGHTS.1).told())?;
+                scanned.map_err(|fault| with_rights(fault).told())?;
                 return Ok(Some(Page::default()));
             }
             if self.met.is_empty() {

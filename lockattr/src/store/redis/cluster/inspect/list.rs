@@ -13,7 +13,7 @@ use crate::store::Reply;
 use crate::store::inspect::{Listing, Page};
 use crate::store::redis::Redis;
 use crate::store::redis::fault::Fault;
-use crate::store::redis::inspect::{Filter, MetLocks, RIGHTS, Reading, Scan};
+use crate::store::redis::inspect::{Filter, MetLocks, Reading, Scan, with_rights};
 
 /// How often nodes are scanned that hash slots went to meanwhile, the first time included.
 const MOST_ROUNDS: u32 = 4;
@@ -125,7 +125,7 @@ impl<'a> ClusterLocks<'a> {
         let silent = mem::take(&mut self.claims.silent);
         let mut failed = mem::take(&mut self.failed);
         failed.extend(silent);
-        let told = |fault: Fault| fault.advised(RIGHTS.0, RIGHTS.1).error;
+        let told = |fault: Fault| with_rights(fault).error;
         if !self.is_any_answered
             && let Some((address, fault)) = failed.pop_first()
         {
@@ -163,7 +163,7 @@ impl<'a> ClusterLocks<'a> {
 
     async fn next_page(&mut self) -> Result<Option<Page>, StoreError> {
         let mut page = Page::default();
-        let told = |fault: Fault| fault.advised(RIGHTS.0, RIGHTS.1).error;
+        let told = |fault: Fault| with_rights(fault).error;
         match mem::replace(&mut self.state, ListState::Begun) {
             ListState::Begun => {
                 self.claims = self.cluster.slot_claims().await.map_err(told)?;
