@@ -9,7 +9,17 @@ use tests::server::Server;
 
 use crate::support::{ends, file, hold, lockattr, run};
 
-const SUBCOMMANDS: [&str; 4] = ["run", "bench", "completions", "man"];
+const SUBCOMMANDS: [&str; 9] = [
+    "run",
+    "list",
+    "show",
+    "watch",
+    "release",
+    "doctor",
+    "bench",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_has_examples_and_exit_codes() {
