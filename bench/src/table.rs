@@ -15,6 +15,7 @@ mod fairness;
 mod handover;
 mod hold;
 mod inside;
+mod list;
 mod lost;
 mod peers;
 mod refused;
@@ -41,7 +42,7 @@ impl Effort {
 /// A table's name on the command line and in `results/`, and how it is made.
 pub type Entry = (&'static str, fn(Effort) -> Section);
 
-pub const TABLES: [Entry; 13] = [
+pub const TABLES: [Entry; 14] = [
     ("peers", peers::measure),
     ("cost", cost::measure),
     ("throughput", throughput::measure),
@@ -53,6 +54,7 @@ pub const TABLES: [Entry; 13] = [
     ("calls", calls::measure),
     ("lost", lost::measure),
     ("topologies", topologies::measure),
+    ("list", list::measure),
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];
