@@ -15,6 +15,7 @@ mod fairness;
 mod handover;
 mod hold;
 mod inside;
+mod list;
 mod lost;
 mod observe;
 mod peers;
@@ -54,7 +55,11 @@ pub const TABLES: [Entry; 14] = [
     ("calls", calls::measure),
     ("lost", lost::measure),
     ("topologies", topologies::measure),
+<<<<<<< HEAD
     ("observe", observe::measure),
+=======
+    ("list", list::measure),
+>>>>>>> inspect
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];
