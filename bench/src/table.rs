@@ -55,11 +55,8 @@ pub const TABLES: [Entry; 14] = [
     ("calls", calls::measure),
     ("lost", lost::measure),
     ("topologies", topologies::measure),
-<<<<<<< HEAD
     ("observe", observe::measure),
-=======
     ("list", list::measure),
->>>>>>> inspect
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];
