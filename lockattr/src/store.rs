@@ -24,6 +24,8 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;
 pub(crate) mod unguarded;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 pub(crate) use answer::relied_on;
 pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};

@@ -1,0 +1,405 @@
+//! The claims of this client: what each holds or waits for, who is to be woken, and what is to be done
+//! for them at which time.
+//!
+//! A lease runs at the server for as long as its session does. Its own ttl is kept here: the node of one
+//! that is not renewed is deleted when its ttl is over, and so is the node of a waiter that does not go on
+//! when its turn has come.
+//!
+//! No waker is woken or dropped under the lock.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::protocol::Happened;
+use super::step::ServerTime;
+use crate::runtime::waker;
+use crate::store::WakeUp;
+
+/// The nodes of a lease are watched once it is as old as this: most locks are given back before, and
+/// spare the request.
+const WATCHED_AFTER: Duration = Duration::from_millis(400);
+
+#[derive(Default)]
+pub(super) struct Claims {
+    table: Mutex<Table>,
+    /// Something was noticed.
+    noticing: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    claims: HashMap<String, Entry>,
+    /// Which claims are told of what happens to a node.
+    watches: HashMap<String, Vec<String>>,
+    due: BTreeSet<(Instant, String)>,
+    inboxes: HashMap<String, Inbox>,
+    /// Owners whose request to create a node was not answered.
+    unanswered: HashSet<String>,
+    /// Owners of leases that may have ended.
+    noticed: VecDeque<String>,
+}
+
+/// What a claim has at the servers.
+#[derive(Clone)]
+pub(super) struct Nodes {
+    /// The session in which they were made.
+    pub(super) session: i64,
+    /// Its place in the queue of each lock.
+    pub(super) places: Vec<String>,
+    /// Its slot, and the node of that where the lock has several.
+    pub(super) slot: usize,
+    pub(super) slot_node: Option<String>,
+    /// When they were made, by the leader's clock, if that is known.
+    pub(super) made: Option<ServerTime>,
+}
+
+impl Nodes {
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.places.iter().chain(&self.slot_node)
+    }
+}
+
+struct Entry {
+    nodes: Nodes,
+    ttl: Duration,
+    standing: Standing,
+    watched: Vec<String>,
+    due: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+enum Standing {
+    Held {
+        ends: Instant,
+        /// When its nodes are to be watched, if they are not.
+        watch_at: Option<Instant>,
+    },
+    /// Its nodes are deleted at that time, if it was told that its turn may have come.
+    Waits { ends: Option<Instant> },
+}
+
+/// Where a claim's wake-ups go.
+#[derive(Default)]
+struct Inbox {
+    is_woken: bool,
+    waker: Option<Waker>,
+}
+
+/// What is to be done now.
+pub(super) enum Due {
+    Watch(String),
+    Delete(String),
+}
+
+impl Entry {
+    fn next_due(&self) -> Option<Instant> {
+        match self.standing {
+            Standing::Held { ends, watch_at } => Some(watch_at.map_or(ends, |at| at.min(ends))),
+            Standing::Waits { ends } => ends,
+        }
+    }
+}
+
+impl Claims {
+    /// The claim, which has its places, holds its locks; its nodes are deleted at that time unless it is
+    /// renewed. Says whether it has its places yet: its session may have ended in between.
+    pub(super) fn hold(&self, owner: &str, nodes: Nodes, ttl: Duration, ends: Instant) -> bool {
+        self.change(|table| {
+            let known = table.claims.get(owner);
+            if known.is_none_or(|entry| entry.nodes.session != nodes.session) {
+                return false;
+            }
+            let watch_at = Some(Instant::now() + WATCHED_AFTER);
+            table.put(owner, nodes, ttl, Standing::Held { ends, watch_at }, &[]);
+            true
+        })
+    }
+
+    /// The claim waits, and is woken by what happens to these nodes.
+    pub(super) fn wait(&self, owner: &str, nodes: Nodes, ttl: Duration, watched: &[String]) {
+        self.change(|table| table.put(owner, nodes, ttl, Standing::Waits { ends: None }, watched));
+    }
+
+    /// What it has, and whether it holds its locks.
+    pub(super) fn get(&self, owner: &str) -> Option<(Nodes, bool)> {
+        let table = self.table();
+        let entry = table.claims.get(owner)?;
+        let is_held = matches!(entry.standing, Standing::Held { .. });
+        Some((entry.nodes.clone(), is_held))
+    }
+
+    pub(super) fn forget(&self, owner: &str) {
+        self.change(|table| {
+            table.take(owner);
+            table.unanswered.remove(owner);
+        });
+    }
+
+    /// Moves the end of a lease, to an earlier time only where it is to be shortened. Says whether it is
+    /// held.
+    pub(super) fn renew(&self, owner: &str, until: Instant, shortens: bool) -> bool {
+        self.change(|table| {
+            let Some(entry) = table.claims.get_mut(owner) else {
+                return false;
+            };
+            let Standing::Held { ends, .. } = &mut entry.standing else {
+                return false;
+            };
+            if shortens || *ends < until {
+                *ends = until;
+            }
+            table.plan(owner);
+            true
+        })
+    }
+
+    /// A node may be made for the owner that is not known yet.
+    pub(super) fn set_unanswered(&self, owner: &str) {
+        self.table().unanswered.insert(owner.to_owned());
+    }
+
+    pub(super) fn set_answered(&self, owner: &str) {
+        self.table().unanswered.remove(owner);
+    }
+
+    pub(super) fn is_unanswered(&self, owner: &str) -> bool {
+        self.table().unanswered.contains(owner)
+    }
+
+    /// Whether nobody holds or waits for anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.table().claims.is_empty()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.table().due.first().map(|(at, _)| *at)
+    }
+
+    /// What is to be done by now. What is deleted is forgotten before that is asked for: a renewal
+    /// that comes later finds it gone.
+    pub(super) fn take_due(&self, now: Instant) -> Vec<Due> {
+        self.change(|table| {
+            let mut todo = Vec::new();
+            while let Some((at, owner)) = table.due.first().cloned()
+                && at <= now
+            {
+                let Some(entry) = table.claims.get_mut(&owner) else {
+                    table.due.pop_first();
+                    continue;
+                };
+                match &mut entry.standing {
+                    Standing::Held { ends, watch_at } if now < *ends => {
+                        *watch_at = None;
+                        let nodes: Vec<_> = entry.nodes.all().cloned().collect();
+                        entry.watched.clone_from(&nodes);
+                        for node in &nodes {
+                            table.watch(node, &owner);
+                        }
+                        table.plan(&owner);
+                        todo.extend(nodes.into_iter().map(Due::Watch));
+                    }
+                    _ => {
+                        if let Some(entry) = table.take(&owner) {
+                            todo.extend(entry.nodes.all().cloned().map(Due::Delete));
+                        }
+                        table.wake(&owner);
+                    }
+                }
+            }
+            todo
+        })
+    }
+
+    /// Something has happened to a node that is watched, once.
+    pub(super) fn happened(&self, node: &str, what: Happened) {
+        let now = Instant::now();
+        self.change(|table| {
+            for owner in table.watches.remove(node).unwrap_or_default() {
+                let Some(entry) = table.claims.get_mut(&owner) else {
+                    continue;
+                };
+                entry.watched.retain(|watched| watched != node);
+                let ttl = entry.ttl;
+                match &mut entry.standing {
+                    Standing::Held { .. } if what == Happened::Deleted => {
+                        table.take(&owner);
+                        table.noticed.push_back(owner);
+                        continue;
+                    }
+                    Standing::Held { watch_at, .. } => *watch_at = Some(now + WATCHED_AFTER),
+                    Standing::Waits { ends } => {
+                        ends.get_or_insert(now + ttl);
+                        table.wake(&owner);
+                    }
+                }
+                table.plan(&owner);
+            }
+        });
+    }
+
+    /// Nothing is watched any more, since the connection is another.
+    pub(super) fn watches_are_lost(&self) {
+        let now = Instant::now();
+        self.change(|table| {
+            table.watches.clear();
+            let owners: Vec<_> = table.claims.keys().cloned().collect();
+            for owner in owners {
+                if let Some(entry) = table.claims.get_mut(&owner) {
+                    entry.watched.clear();
+                    match &mut entry.standing {
+                        Standing::Held { watch_at, .. } => *watch_at = Some(now),
+                        Standing::Waits { .. } => table.wake(&owner),
+                    }
+                }
+                table.plan(&owner);
+            }
+        });
+    }
+
+    /// The session is over, and with it everything that was held or waited for.
+    pub(super) fn session_is_lost(&self) {
+        self.change(|table| {
+            table.watches.clear();
+            table.due.clear();
+            for (owner, entry) in mem::take(&mut table.claims) {
+                match entry.standing {
+                    Standing::Held { .. } => table.noticed.push_back(owner),
+                    Standing::Waits { .. } => table.wake(&owner),
+                }
+            }
+        });
+    }
+
+    /// The owner of a lease that may have ended.
+    pub(super) async fn noticed(&self) -> String {
+        loop {
+            let noticing = self.noticing.notified();
+            if let Some(owner) = self.table().noticed.pop_front() {
+                return owner;
+            }
+            noticing.await;
+        }
+    }
+
+    pub(super) fn listen(&self, owner: &str) {
+        let before = self
+            .table()
+            .inboxes
+            .insert(owner.to_owned(), Inbox::default());
+        drop(before);
+    }
+
+    pub(super) fn close_inbox(&self, owner: &str) {
+        let inbox = self.table().inboxes.remove(owner);
+        // Its waker may be the last handle of a task, whose end may come back here.
+        drop(inbox);
+    }
+
+    pub(super) fn next_wakeup(&self, owner: &str, cx: &Context<'_>) -> Poll<WakeUp> {
+        let mut table = self.table();
+        let Some(inbox) = table.inboxes.get_mut(owner) else {
+            return Poll::Pending;
+        };
+        if mem::take(&mut inbox.is_woken) {
+            return Poll::Ready(WakeUp::Look);
+        }
+        let before = waker::replace(&mut inbox.waker, cx.waker());
+        drop(table);
+        drop(before);
+        Poll::Pending
+    }
+
+    /// One change, and then those are woken whom it concerns.
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table();
+        let result = change(&mut table);
+        let woken = table.inboxes.values_mut().filter(|inbox| inbox.is_woken);
+        let wakers: Vec<_> = woken.filter_map(|inbox| inbox.waker.take()).collect();
+        let is_noticed = !table.noticed.is_empty();
+        drop(table);
+        wakers.into_iter().for_each(Waker::wake);
+        if is_noticed {
+            self.noticing.notify_one();
+        }
+        result
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No change can panic half way.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn put(
+        &mut self,
+        owner: &str,
+        nodes: Nodes,
+        ttl: Duration,
+        standing: Standing,
+        watched: &[String],
+    ) {
+        self.take(owner);
+        for node in watched {
+            self.watch(node, owner);
+        }
+        let entry = Entry {
+            nodes,
+            ttl,
+            standing,
+            watched: watched.to_vec(),
+            due: None,
+        };
+        self.unanswered.remove(owner);
+        self.claims.insert(owner.to_owned(), entry);
+        self.plan(owner);
+    }
+
+    fn take(&mut self, owner: &str) -> Option<Entry> {
+        let entry = self.claims.remove(owner)?;
+        for node in &entry.watched {
+            if let Some(owners) = self.watches.get_mut(node) {
+                owners.retain(|other| other != owner);
+                if owners.is_empty() {
+                    self.watches.remove(node);
+                }
+            }
+        }
+        if let Some(at) = entry.due {
+            self.due.remove(&(at, owner.to_owned()));
+        }
+        Some(entry)
+    }
+
+    fn watch(&mut self, node: &str, owner: &str) {
+        let owners = self.watches.entry(node.to_owned()).or_default();
+        owners.push(owner.to_owned());
+    }
+
+    fn plan(&mut self, owner: &str) {
+        let Some(entry) = self.claims.get_mut(owner) else {
+            return;
+        };
+        let next = entry.next_due();
+        let before = mem::replace(&mut entry.due, next);
+        if before != next {
+            if let Some(at) = before {
+                self.due.remove(&(at, owner.to_owned()));
+            }
+            if let Some(at) = next {
+                self.due.insert((at, owner.to_owned()));
+            }
+        }
+    }
+
+    fn wake(&mut self, owner: &str) {
+        if let Some(inbox) = self.inboxes.get_mut(owner) {
+            inbox.is_woken = true;
+        }
+    }
+}
