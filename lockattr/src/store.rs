@@ -34,6 +34,9 @@ pub use request::{Attempt, Claim, Held, Leave, Release};
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
+/// Tells a client which owners' leases may have ended; see [`Store::tell_ended`].
+pub type TellEnded = Box<dyn Fn(&[String]) + Send + Sync>;
+
 /// A place where locks are kept.
 ///
 /// An owner is unique to one acquisition, and every step but the first acts only where it finds that
@@ -114,6 +117,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         let _ = owner;
         Box::pin(async { Duration::MAX })
+    }
+
+    /// Has the owners told whose leases may have ended, as far as the store learns that by itself: by a watch,
+    /// or by the end of a session. They are renewed at once then, which says what has become of each. Asked
+    /// once, when a client is made.
+    ///
+    /// A store that learns nothing by itself leaves this as it is: a loss is found by the next renewal.
+    fn tell_ended(&self, tell: TellEnded) {
+        drop(tell);
     }
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
@@ -283,6 +295,10 @@ macro_rules! forward {
                 owner: &'a str,
             ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
                 (**self).settled(owner)
+            }
+
+            fn tell_ended(&self, tell: TellEnded) {
+                (**self).tell_ended(tell);
             }
 
             fn in_callers_time(&self) -> bool {

@@ -74,7 +74,8 @@ use self::step::Step;
 pub(crate) use self::url::{Ensemble, ensemble};
 use self::wakeups::OfOwner;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, TellEnded,
+    Token, WakeUps,
 };
 use crate::runtime::background::Background;
 
@@ -191,6 +192,10 @@ impl Store for ZooKeeper {
                     .map_or(self.timeout, |life| life.timeout),
             }
         })
+    }
+
+    fn tell_ended(&self, tell: TellEnded) {
+        self.session.claims().tell_ended(tell);
     }
 }
 

@@ -7,18 +7,16 @@
 //!
 //! No waker is woken or dropped under the lock.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 use super::protocol::Happened;
 use super::step::ServerTime;
 use crate::runtime::waker;
-use crate::store::WakeUp;
+use crate::store::{TellEnded, WakeUp};
 
 /// The nodes of a lease are watched once it is as old as this: most locks are given back before, and
 /// spare the request.
@@ -27,8 +25,8 @@ const WATCHED_AFTER: Duration = Duration::from_millis(400);
 #[derive(Default)]
 pub(super) struct Claims {
     table: Mutex<Table>,
-    /// Something was noticed.
-    noticing: Notify,
+    /// Whom owners are told whose leases may have ended.
+    tell_ended: OnceLock<TellEnded>,
 }
 
 #[derive(Default)]
@@ -40,8 +38,8 @@ struct Table {
     inboxes: HashMap<String, Inbox>,
     /// Owners whose request to create a node was not answered.
     unanswered: HashSet<String>,
-    /// Owners of leases that may have ended.
-    noticed: VecDeque<String>,
+    /// Owners of leases that may have ended, to be told once the table is let go.
+    ended: Vec<String>,
 }
 
 /// What a claim has at the servers.
@@ -228,7 +226,7 @@ impl Claims {
                 match &mut entry.standing {
                     Standing::Held { .. } if what == Happened::Deleted => {
                         table.take(&owner);
-                        table.noticed.push_back(owner);
+                        table.ended.push(owner);
                         continue;
                     }
                     Standing::Held { watch_at, .. } => *watch_at = Some(now + WATCHED_AFTER),
@@ -268,22 +266,17 @@ impl Claims {
             table.due.clear();
             for (owner, entry) in mem::take(&mut table.claims) {
                 match entry.standing {
-                    Standing::Held { .. } => table.noticed.push_back(owner),
+                    Standing::Held { .. } => table.ended.push(owner),
                     Standing::Waits { .. } => table.wake(&owner),
                 }
             }
         });
     }
 
-    /// The owner of a lease that may have ended.
-    pub(super) async fn noticed(&self) -> String {
-        loop {
-            let noticing = self.noticing.notified();
-            if let Some(owner) = self.table().noticed.pop_front() {
-                return owner;
-            }
-            noticing.await;
-        }
+    /// Has the owners told of leases that may have ended.
+    pub(super) fn tell_ended(&self, tell: TellEnded) {
+        // There is one client of a store.
+        let _ = self.tell_ended.set(tell);
     }
 
     pub(super) fn listen(&self, owner: &str) {
@@ -320,11 +313,13 @@ impl Claims {
         let result = change(&mut table);
         let woken = table.inboxes.values_mut().filter(|inbox| inbox.is_woken);
         let wakers: Vec<_> = woken.filter_map(|inbox| inbox.waker.take()).collect();
-        let is_noticed = !table.noticed.is_empty();
+        let ended = mem::take(&mut table.ended);
         drop(table);
         wakers.into_iter().for_each(Waker::wake);
-        if is_noticed {
-            self.noticing.notify_one();
+        if let Some(tell) = self.tell_ended.get()
+            && !ended.is_empty()
+        {
+            tell(&ended);
         }
         result
     }

@@ -72,10 +72,6 @@ impl Listing {
         listing
     }
 
-    pub(super) fn place_of(&self, owner: &str) -> Option<&Place> {
-        self.places.iter().find(|place| place.owner == owner)
-    }
-
     /// Who holds the lock, as far as the order says: the first.
     pub(super) fn first_but(&self, owner: &str) -> Option<&Place> {
         self.places.iter().find(|place| place.owner != owner)

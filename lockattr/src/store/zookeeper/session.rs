@@ -11,7 +11,6 @@
 //! that was replaced: a server refuses what comes of a session that has moved on.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -69,8 +68,8 @@ pub(super) struct Life {
 impl Life {
     /// Until when it may be relied on.
     pub(super) fn until(&self) -> Instant {
-        let relied_on = self.timeout - self.timeout / MARGIN_PER_TIMEOUT;
-        self.proved + relied_on.saturating_sub(MARGIN)
+        let margin = self.timeout / MARGIN_PER_TIMEOUT + MARGIN;
+        self.proved + self.timeout.saturating_sub(margin)
     }
 
     /// Whether it was heard of as lately as it is where all is well.
@@ -203,7 +202,7 @@ enum Link {
     Opening,
     Open(Connection),
     /// Open, and nothing is asked on it but that the session ends.
-    Closing(Connection),
+    Closing(#[allow(dead_code, reason = "it is there to be dropped")] Connection),
 }
 
 struct Sent {
@@ -297,7 +296,7 @@ impl Task {
             },
             Event::Message(number, message) if self.is_open(number) => self.read(&message),
             Event::Closed(number, why) if self.is_open(number) => {
-                self.broken(format!("the connection has ended: {why}"));
+                self.broken(&format!("the connection has ended: {why}"));
             }
             Event::Opened(..) | Event::Message(..) | Event::Closed(..) => {}
         }
@@ -310,7 +309,7 @@ impl Task {
     fn on_time(&mut self, now: Instant) {
         let late = self.sent.front().map(|sent| self.answered_by(sent));
         if late.is_some_and(|late| late <= now) {
-            self.broken("the server does not answer".to_owned());
+            self.broken("the server does not answer");
         }
         if matches!(self.link, Link::Down(until) if until <= now) {
             self.open();
@@ -448,7 +447,7 @@ impl Task {
     }
 
     /// The connection is over: what was asked on it may have been done, and is not asked again.
-    fn broken(&mut self, why: String) {
+    fn broken(&mut self, why: &str) {
         self.is_beating = false;
         let was_closing = matches!(self.link, Link::Closing(_));
         let host = self.host();
@@ -481,7 +480,7 @@ impl Task {
 
     fn read(&mut self, message: &[u8]) {
         let Ok((head, body)) = head(message) else {
-            self.broken("it does not answer as a ZooKeeper server does".to_owned());
+            self.broken("it does not answer as a ZooKeeper server does");
             return;
         };
         self.last_zxid = self.last_zxid.max(head.zxid);
@@ -493,7 +492,7 @@ impl Task {
             }
             AUTH_XID => {
                 if head.code == Code::AUTH_FAILED {
-                    self.broken("the login was refused: its user or password is wrong".to_owned());
+                    self.broken("the login was refused: its user or password is wrong");
                 }
             }
             _ => self.answered(&head, body),
@@ -505,7 +504,7 @@ impl Task {
             Some(Sent { asked, xid, at }) if xid == head.xid => (asked, at),
             other => {
                 self.sent.extend(other);
-                self.broken("it has answered what it was not asked".to_owned());
+                self.broken("it has answered what it was not asked");
                 return;
             }
         };
@@ -513,12 +512,12 @@ impl Task {
             Code::SESSION_EXPIRED => {
                 asked.fail(Failure::InDoubt("the session has expired".to_owned()));
                 self.session_is_lost();
-                self.broken("the session has expired".to_owned());
+                self.broken("the session has expired");
                 return;
             }
             Code::SESSION_MOVED => {
                 asked.fail(Failure::InDoubt("the session has moved".to_owned()));
-                self.broken("the session has moved to another connection".to_owned());
+                self.broken("the session has moved to another connection");
                 return;
             }
             Code(0) if asked.request.proves_life() => self.shared.prove(at),
@@ -565,17 +564,16 @@ impl Asked {
     }
 }
 
-fn opened(
+/// A connection, if it is there in time.
+async fn opened(
     transport: Transport,
     host: Host,
     introduction: Introduction,
     bound: Duration,
-) -> impl Future<Output = Result<Opened, String>> + Send {
-    async move {
-        match timeout(bound, transport.open(&host, introduction)).await {
-            Ok(Ok(opened)) => Ok(opened),
-            Ok(Err(error)) => Err(format!("{host}: {error}")),
-            Err(_) => Err(format!("{host} has not answered within {bound:?}")),
-        }
+) -> Result<Opened, String> {
+    match timeout(bound, transport.open(&host, introduction)).await {
+        Ok(Ok(opened)) => Ok(opened),
+        Ok(Err(error)) => Err(format!("{host}: {error}")),
+        Err(_) => Err(format!("{host} has not answered within {bound:?}")),
     }
 }

@@ -39,7 +39,7 @@ impl ServerTime {
 /// What several requests have done together, or the first that was refused, and why.
 pub(super) type Together = Result<Vec<String>, (usize, Code)>;
 
-impl<'a> Step<'a> {
+impl Step<'_> {
     pub(super) fn send(&self, request: Request) -> Pending {
         self.session.send(request, self.deadline)
     }

@@ -73,12 +73,11 @@ async fn remembered(step: &Step<'_>, lease: Held<'_>, number: u64) -> Result<Opt
     }
     for (node, version) in kept {
         let text = token.to_string();
-        let kept = match version {
-            Some(version) => step.set(&node, &text, version).await.map(|_| ()),
-            None => {
-                let kind = NodeKind::Persistent;
-                step.create(&node, &text, kind).await.map(|_| ())
-            }
+        let kept = if let Some(version) = version {
+            step.set(&node, &text, version).await.map(|_| ())
+        } else {
+            let kind = NodeKind::Persistent;
+            step.create(&node, &text, kind).await.map(|_| ())
         };
         match kept {
             Ok(()) => {}
