@@ -102,6 +102,8 @@ impl ZooKeeper {
         });
         let (answer, (places, made)) = match made {
             Ok(made) => made,
+            // It is looked for.
+            Err(Failure::InDoubt(_)) if Instant::now() < step.deadline => return Ok(None),
             Err(failure) => {
                 if !matches!(failure, Failure::InDoubt(_)) {
                     claims.set_answered(claim.owner);
@@ -139,8 +141,9 @@ impl ZooKeeper {
         claim: Claim<'_>,
     ) -> Result<Option<Standing>, StoreError> {
         let sent = Instant::now();
-        let listings = list_all(step, claim).await?;
-        let life = step.life().await?;
+        let in_doubt = Failure::after_something;
+        let listings = list_all(step, claim).await.map_err(in_doubt)?;
+        let life = step.life().await.map_err(in_doubt)?;
         let mut places = Vec::new();
         let mut is_whole = true;
         for (lock, listing) in claim.locks.iter().zip(&listings) {
@@ -148,7 +151,8 @@ impl ZooKeeper {
             let mut is_here = false;
             for place in listing.places.iter().filter(of_owner) {
                 let path = format!("{}/{}", step.lock_node(lock), place.name);
-                let session = step.get(&path, false).await?.map(|(_, stat)| stat.session);
+                let stored = step.get(&path, false).await.map_err(in_doubt)?;
+                let session = stored.map(|(_, stat)| stat.session);
                 is_here |= session == Some(life.session);
                 places.push(path);
             }
@@ -156,7 +160,7 @@ impl ZooKeeper {
         }
         if !is_whole || places.len() != claim.locks.len() || claim.permits > 1 {
             for place in places {
-                step.delete(&place).await?;
+                step.delete(&place).await.map_err(in_doubt)?;
             }
             self.free_slots_of(step, claim).await?;
             return Ok(None);
@@ -193,7 +197,7 @@ impl ZooKeeper {
             return self.withdraw(step, claim, &standing, answer).await;
         }
         if standing.is_held && standing.has_all() {
-            return self.hold(claim, standing);
+            return Ok(self.hold(claim, standing));
         }
         let mut busy = None;
         let mut marks = Vec::new();
@@ -216,7 +220,7 @@ impl ZooKeeper {
             }
         }
         match busy {
-            None if claim.permits == 1 => self.hold(claim, standing),
+            None if claim.permits == 1 => Ok(self.hold(claim, standing)),
             None => self.take_slot(step, claim, standing, &marks).await,
             Some((lock, found)) if attempt.wait.is_zero() => {
                 let answer = told(lock, &found);
@@ -255,23 +259,20 @@ impl ZooKeeper {
         }
     }
 
-    fn hold(&self, claim: Claim<'_>, standing: Standing) -> Outcome {
+    /// Nothing where the session of its places has ended in between.
+    fn hold(&self, claim: Claim<'_>, standing: Standing) -> Option<Acquired> {
         let Standing { nodes, sent, .. } = standing;
-        let over = || StoreError::in_doubt("the session has ended");
-        let life = self.session.life().ok_or_else(over)?;
+        let life = self.session.life();
+        let Some(life) = life.filter(|life| life.session == nodes.session) else {
+            self.session.claims().forget(claim.owner);
+            return None;
+        };
         let until = relied_on_until(sent, claim.ttl).min(life.until());
         let ends = Instant::now() + claim.ttl;
-        let (session, slot) = (nodes.session, nodes.slot);
-        let is_held = session == life.session
-            && self
-                .session
-                .claims()
-                .hold(claim.owner, nodes, claim.ttl, ends);
-        if is_held {
-            Ok(Some(Acquired::granted(slot, until)))
-        } else {
-            Err(over())
-        }
+        let slot = nodes.slot;
+        let claims = self.session.claims();
+        let is_held = claims.hold(claim.owner, nodes, claim.ttl, ends, until);
+        is_held.then(|| Acquired::granted(slot, until))
     }
 
     /// Takes the first free slot. That it writes to its place tells who waits behind it.
@@ -300,7 +301,7 @@ impl ZooKeeper {
         }
         standing.nodes.slot = slot;
         standing.nodes.slot_node = Some(slot_node);
-        self.hold(claim, standing)
+        Ok(self.hold(claim, standing))
     }
 
     async fn wait_for_slot(

@@ -13,7 +13,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::WeakUnboundedSender;
+
 use super::protocol::Happened;
+use super::session::Event;
 use super::step::ServerTime;
 use crate::runtime::waker;
 use crate::store::{TellEnded, WakeUp};
@@ -25,6 +28,8 @@ const WATCHED_AFTER: Duration = Duration::from_millis(400);
 #[derive(Default)]
 pub(super) struct Claims {
     table: Mutex<Table>,
+    /// The session's task, which does what is due.
+    task: OnceLock<WeakUnboundedSender<Event>>,
     /// Whom owners are told whose leases may have ended.
     tell_ended: OnceLock<TellEnded>,
 }
@@ -35,10 +40,14 @@ struct Table {
     /// Which claims are told of what happens to a node.
     watches: HashMap<String, Vec<String>>,
     due: BTreeSet<(Instant, String)>,
+    /// When the session's task looks next.
+    looks_at: Option<Instant>,
     inboxes: HashMap<String, Inbox>,
+    /// To be woken once the table is let go.
+    to_wake: Vec<Waker>,
     /// Owners whose request to create a node was not answered.
     unanswered: HashSet<String>,
-    /// Owners of leases that may have ended, to be told once the table is let go.
+    /// Owners of leases that may have ended, to be told then as well.
     ended: Vec<String>,
 }
 
@@ -74,6 +83,8 @@ struct Entry {
 enum Standing {
     Held {
         ends: Instant,
+        /// Until when it may be relied on, as was answered last.
+        until: Instant,
         /// When its nodes are to be watched, if they are not.
         watch_at: Option<Instant>,
     },
@@ -97,7 +108,7 @@ pub(super) enum Due {
 impl Entry {
     fn next_due(&self) -> Option<Instant> {
         match self.standing {
-            Standing::Held { ends, watch_at } => Some(watch_at.map_or(ends, |at| at.min(ends))),
+            Standing::Held { ends, watch_at, .. } => Some(watch_at.map_or(ends, |at| at.min(ends))),
             Standing::Waits { ends } => ends,
         }
     }
@@ -106,14 +117,26 @@ impl Entry {
 impl Claims {
     /// The claim, which has its places, holds its locks; its nodes are deleted at that time unless it is
     /// renewed. Says whether it has its places yet: its session may have ended in between.
-    pub(super) fn hold(&self, owner: &str, nodes: Nodes, ttl: Duration, ends: Instant) -> bool {
+    pub(super) fn hold(
+        &self,
+        owner: &str,
+        nodes: Nodes,
+        ttl: Duration,
+        ends: Instant,
+        until: Instant,
+    ) -> bool {
         self.change(|table| {
             let known = table.claims.get(owner);
             if known.is_none_or(|entry| entry.nodes.session != nodes.session) {
                 return false;
             }
             let watch_at = Some(Instant::now() + WATCHED_AFTER);
-            table.put(owner, nodes, ttl, Standing::Held { ends, watch_at }, &[]);
+            let standing = Standing::Held {
+                ends,
+                until,
+                watch_at,
+            };
+            table.put(owner, nodes, ttl, standing, &[]);
             true
         })
     }
@@ -138,21 +161,27 @@ impl Claims {
         });
     }
 
-    /// Moves the end of a lease, to an earlier time only where it is to be shortened. Says whether it is
-    /// held.
-    pub(super) fn renew(&self, owner: &str, until: Instant, shortens: bool) -> bool {
+    /// Moves the end of a lease, to an earlier time only where it is to be shortened, and until when it may be
+    /// relied on. Says whether that is later than before; nothing where it is not held.
+    pub(super) fn renew(
+        &self,
+        owner: &str,
+        new_end: Instant,
+        shortens: bool,
+        new_until: Instant,
+    ) -> Option<bool> {
         self.change(|table| {
-            let Some(entry) = table.claims.get_mut(owner) else {
-                return false;
+            let entry = table.claims.get_mut(owner)?;
+            let Standing::Held { ends, until, .. } = &mut entry.standing else {
+                return None;
             };
-            let Standing::Held { ends, .. } = &mut entry.standing else {
-                return false;
-            };
-            if shortens || *ends < until {
-                *ends = until;
+            if shortens || *ends < new_end {
+                *ends = new_end;
             }
+            let is_later = *until < new_until;
+            *until = new_until;
             table.plan(owner);
-            true
+            Some(is_later)
         })
     }
 
@@ -174,8 +203,18 @@ impl Claims {
         self.table().claims.is_empty()
     }
 
-    pub(super) fn next_due(&self) -> Option<Instant> {
-        self.table().due.first().map(|(at, _)| *at)
+    /// Has the session's task told when it has to look sooner than it has planned.
+    pub(super) fn set_task(&self, task: WeakUnboundedSender<Event>) {
+        let _ = self.task.set(task);
+    }
+
+    /// The session's task looks again at that time, or when something is due before. Says when that is.
+    pub(super) fn plan_look(&self, at: Instant) -> Instant {
+        let mut table = self.table();
+        let due = table.due.first().map(|(due, _)| *due);
+        let at = due.map_or(at, |due| due.min(at));
+        table.looks_at = Some(at);
+        at
     }
 
     /// What is to be done by now. What is deleted is forgotten before that is asked for: a renewal
@@ -191,7 +230,7 @@ impl Claims {
                     continue;
                 };
                 match &mut entry.standing {
-                    Standing::Held { ends, watch_at } if now < *ends => {
+                    Standing::Held { ends, watch_at, .. } if now < *ends => {
                         *watch_at = None;
                         let nodes: Vec<_> = entry.nodes.all().cloned().collect();
                         entry.watched.clone_from(&nodes);
@@ -310,11 +349,22 @@ impl Claims {
     /// One change, and then those are woken whom it concerns.
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table();
+        let was_empty = table.claims.is_empty();
         let result = change(&mut table);
-        let woken = table.inboxes.values_mut().filter(|inbox| inbox.is_woken);
-        let wakers: Vec<_> = woken.filter_map(|inbox| inbox.waker.take()).collect();
+        let due = table.due.first().map(|(due, _)| *due);
+        let is_sooner = due.is_some_and(|due| table.looks_at.is_some_and(|at| due < at));
+        // One who holds or waits for something has the session say more often that it lives.
+        let looks = is_sooner || was_empty && !table.claims.is_empty();
+        if looks {
+            table.looks_at = None;
+        }
+        let wakers = mem::take(&mut table.to_wake);
         let ended = mem::take(&mut table.ended);
         drop(table);
+        if looks && let Some(task) = self.task.get().and_then(WeakUnboundedSender::upgrade) {
+            // A session that has ended has nothing to do.
+            let _ = task.send(Event::Look);
+        }
         wakers.into_iter().for_each(Waker::wake);
         if let Some(tell) = self.tell_ended.get()
             && !ended.is_empty()
@@ -395,6 +445,7 @@ impl Table {
     fn wake(&mut self, owner: &str) {
         if let Some(inbox) = self.inboxes.get_mut(owner) {
             inbox.is_woken = true;
+            self.to_wake.extend(inbox.waker.take());
         }
     }
 }

@@ -181,6 +181,10 @@ impl Request {
         !matches!(self.op, op::GET | op::LIST)
     }
 
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(self.op, op::GET | op::LIST | op::SYNC)
+    }
+
     pub(super) fn frame(&self, xid: i32) -> Vec<u8> {
         Writer::default()
             .int(xid)

@@ -22,18 +22,32 @@ impl ZooKeeper {
         };
         // Where it was not heard of lately, it is asked for.
         let is_fresh = self.session.life().is_some_and(|life| life.is_fresh());
-        if !is_fresh {
-            step.ask(Request::sync()).await?;
-        }
-        let life = step.life().await?;
+        let away = if is_fresh {
+            None
+        } else {
+            step.ask(Request::sync()).await.err()
+        };
+        let life = match (self.session.life(), away.clone()) {
+            (Some(life), _) => life,
+            (None, Some(failure)) => return Err(failure.into()),
+            (None, None) => step.life().await?,
+        };
         let mut answers = Vec::with_capacity(leases.len());
         for lease in leases {
-            answers.push(self.renew_one(&step, *lease, life).await);
+            answers.push(self.renew_one(&step, *lease, life, away.as_ref()).await);
         }
         Ok(answers)
     }
 
-    async fn renew_one(&self, step: &Step<'_>, lease: Held<'_>, life: Life) -> Renewed {
+    /// While no server can be asked, a lease is relied on for as long as the session is. Then there is nothing
+    /// more to be had.
+    async fn renew_one(
+        &self,
+        step: &Step<'_>,
+        lease: Held<'_>,
+        life: Life,
+        away: Option<&Failure>,
+    ) -> Renewed {
         let claim = lease.claim;
         let claims = self.session.claims();
         let is_here = claims.get(claim.owner).is_some_and(|(nodes, is_held)| {
@@ -50,16 +64,21 @@ impl ZooKeeper {
                 && nodes.places.len() == claim.locks.len()
                 && each.all(|(lock, place)| is_of(lock, place))
         });
+        if is_here && claim.ttl > life.timeout {
+            return Err(StoreError::invalid(format!(
+                "a ttl of {:?} is longer than the session of this client, which is {:?}",
+                claim.ttl, life.timeout
+            )));
+        }
         let now = Instant::now();
-        if is_here && claims.renew(claim.owner, now + claim.ttl, lease.shortens) {
-            if claim.ttl > life.timeout {
-                return Err(StoreError::invalid(format!(
-                    "a ttl of {:?} is longer than the session of this client, which is {:?}",
-                    claim.ttl, life.timeout
-                )));
-            }
-            let until = relied_on_until(now, claim.ttl).min(life.until());
-            return Ok(Renewal::Until(until));
+        let until = relied_on_until(now, claim.ttl).min(life.until());
+        let renewed = is_here
+            .then(|| claims.renew(claim.owner, now + claim.ttl, lease.shortens, until))
+            .flatten();
+        match (renewed, away) {
+            (Some(true), _) | (Some(false), None) => return Ok(Renewal::Until(until)),
+            (_, Some(failure)) => return Err(failure.clone().into()),
+            (None, None) => {}
         }
         Ok(self.what_became_of(step, lease).await?)
     }

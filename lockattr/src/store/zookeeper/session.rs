@@ -11,6 +11,7 @@
 //! that was replaced: a server refuses what comes of a session that has moved on.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(400);
 
 /// So often within its timeout a session says that it lives while something is held or waited for; and
 /// else.
-const BEATS_IN_USE: u32 = 20;
+const BEATS_IN_USE: u32 = 40;
 const BEATS_IDLE: u32 = 3;
 
 /// Of the timeout this part is not relied on: clocks that differ in speed, and what the leader hears later
@@ -74,7 +75,7 @@ impl Life {
 
     /// Whether it was heard of as lately as it is where all is well.
     pub(super) fn is_fresh(&self) -> bool {
-        self.proved.elapsed() < 2 * self.timeout / BEATS_IN_USE
+        self.proved.elapsed() < 3 * self.timeout / BEATS_IN_USE
     }
 }
 
@@ -105,6 +106,8 @@ impl Pending {
 
 pub(super) enum Event {
     Ask(Asked),
+    /// Something is due sooner than the task looks.
+    Look,
     Opened(u64, Result<Opened, String>),
     Message(u64, Vec<u8>),
     Closed(u64, String),
@@ -133,6 +136,7 @@ impl Session {
     pub(super) fn start(config: SessionConfig, background: &Background) -> Self {
         let (events, inbox) = unbounded_channel();
         let shared = Arc::<Shared>::default();
+        shared.claims.set_task(events.downgrade());
         let task = Task {
             inbox,
             events: events.downgrade(),
@@ -256,7 +260,6 @@ impl Task {
     fn next_moment(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(3600);
         let mut moments = vec![
-            self.shared.claims.next_due(),
             self.waiting.iter().map(|asked| asked.deadline).min(),
             self.sent.front().map(|sent| self.answered_by(sent)),
             self.next_beat(),
@@ -264,7 +267,8 @@ impl Task {
         if let Link::Down(until) = self.link {
             moments.push(Some(until));
         }
-        moments.into_iter().flatten().min().unwrap_or(far)
+        let next = moments.into_iter().flatten().min().unwrap_or(far);
+        self.shared.claims.plan_look(next)
     }
 
     /// When a connection is taken for dead that has not answered this.
@@ -298,7 +302,7 @@ impl Task {
             Event::Closed(number, why) if self.is_open(number) => {
                 self.broken(&format!("the connection has ended: {why}"));
             }
-            Event::Opened(..) | Event::Message(..) | Event::Closed(..) => {}
+            Event::Look | Event::Opened(..) | Event::Message(..) | Event::Closed(..) => {}
         }
     }
 
@@ -441,26 +445,32 @@ impl Task {
         self.link = Link::Open(connection);
         self.is_beating = false;
         self.shared.claims.watches_are_lost();
-        for asked in std::mem::take(&mut self.waiting) {
+        for asked in mem::take(&mut self.waiting) {
             self.ask(asked);
         }
     }
 
-    /// The connection is over: what was asked on it may have been done, and is not asked again.
+    /// The connection is over: what was asked on it may have been done, and is asked again only where it
+    /// changes nothing.
     fn broken(&mut self, why: &str) {
         self.is_beating = false;
         let was_closing = matches!(self.link, Link::Closing(_));
         let host = self.host();
         let why = format!("{host}: {why}");
-        for sent in std::mem::take(&mut self.sent) {
-            match sent.asked.whose {
+        let mut waiting = VecDeque::new();
+        for Sent { asked, .. } in mem::take(&mut self.sent) {
+            match asked.whose {
                 // It is deleted for as long as the session lives.
-                Whose::Delete => self.waiting.push_back(sent.asked),
-                Whose::Caller(_) => sent.asked.fail(Failure::InDoubt(why.clone())),
+                Whose::Delete => waiting.push_back(asked),
+                Whose::Caller(_) if asked.request.only_reads() => waiting.push_back(asked),
+                Whose::Caller(_) => asked.fail(Failure::InDoubt(why.clone())),
                 // What is watched is known to be lost, and the next connection proves that it lives.
                 Whose::Watch(_) | Whose::Heartbeat | Whose::Close => {}
             }
         }
+        // In the order in which they were asked.
+        waiting.append(&mut self.waiting);
+        self.waiting = waiting;
         if was_closing {
             // It may be over or not: the next connection finds out.
             self.link = Link::Down(Instant::now());
