@@ -220,7 +220,6 @@ fn launch(scratch: &Scratch) -> Running {
             // The disk is no part of what is tested.
             "-Dzookeeper.forceSync=no",
             "-Dznode.container.checkIntervalMs=1000",
-            "-Dzookeeper.extendedTypesEnabled=false",
         ])
         .args(["-cp", &jars.join(":")])
         .args([

@@ -41,9 +41,11 @@
 //! included.
 //!
 //! # Marks
-//! What `once` and `min_hold` leave are persistent nodes whose data says for how long they stand from when
-//! they were written, both by the leader's clock. Whoever finds one that is over removes it; so does the
-//! client that has left it, if it is there by then.
+//! What `once` and `min_hold` leave are nodes whose data says for how many milliseconds they stand from when
+//! they were written, both by the leader's clock. Where the servers know nodes with a ttl
+//! (`extendedTypesEnabled=true`), they remove them when they are over. Elsewhere the client removes those that it
+//! has left for at most an hour, and whoever finds one that is over removes it: the mark of a key that nobody
+//! asks for again stays.
 
 mod acquire;
 mod check;
@@ -66,6 +68,7 @@ mod wakeups;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use self::protocol::{Acl, Request};
@@ -102,6 +105,8 @@ pub(crate) struct ZooKeeper {
     timeout: Duration,
     connect_timeout: Duration,
     reply_timeout: Duration,
+    /// Whether the servers have refused a node with a ttl.
+    knows_no_ttls: AtomicBool,
 }
 
 impl ZooKeeper {
@@ -119,6 +124,7 @@ impl ZooKeeper {
             timeout,
             connect_timeout,
             reply_timeout,
+            knows_no_ttls: AtomicBool::new(false),
             session: Session::start(
                 SessionConfig {
                     ensemble,
@@ -131,9 +137,10 @@ impl ZooKeeper {
         }
     }
 
-    /// How long a step may take: a server that does not answer is found out, and another is asked.
+    /// Until when the requests of a step are sent: a server that does not answer is found out, and another is
+    /// asked.
     fn longest_step(&self) -> Duration {
-        2 * (self.connect_timeout + self.reply_timeout)
+        2 * self.connect_timeout + self.reply_timeout
     }
 
     fn step(&self) -> Step<'_> {
@@ -151,7 +158,7 @@ impl Store for ZooKeeper {
         Limits::default()
             .shortest_ttl(SHORTEST_TTL)
             .several_in_one_step(false)
-            .longest_answer(self.longest_step() + Duration::from_millis(250))
+            .longest_answer(self.longest_step() + self.reply_timeout + Duration::from_millis(250))
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use lockattr::{Client, Error, distributed_lock};
 use tests::zookeeper::{Control, Ensemble};
 
 use crate::support::{a_client, client, nodes, seconds, shared};
@@ -51,5 +52,37 @@ async fn field_store_21_keys_that_are_used_once_leave_nothing() {
             control.children("/locks").len()
         );
         tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+    }
+}
+
+#[distributed_lock(key = "marked:<number>", once = "1s", client = locks)]
+async fn marked(locks: &Client, number: u32) -> Result<(), Error> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn field_store_21_marks_that_are_over_go_whether_the_servers_know_ttls_or_not() {
+    for (settings, knows_ttls) in [(&["extendedTypesEnabled=true"][..], true), (&[], false)] {
+        let server = Ensemble::with(1, settings);
+        let mut control = Control::of(server.address(0));
+        let locks = client(&server.url(), seconds(8)).await;
+        for number in 0..3 {
+            marked(&locks, number).await.unwrap();
+        }
+        assert_eq!(control.children("/locks/lock:marked:1"), ["done-0"]);
+        if knows_ttls {
+            // The servers need no client for it.
+            locks.shutdown().await;
+            drop(locks);
+        }
+        let begun = Instant::now();
+        while !control.children("/locks").is_empty() {
+            assert!(
+                begun.elapsed() < seconds(10),
+                "{:?}",
+                control.children("/locks")
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! No waker is woken or dropped under the lock.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -25,6 +25,13 @@ use crate::store::{TellEnded, WakeUp};
 /// spare the request.
 const WATCHED_AFTER: Duration = Duration::from_millis(400);
 
+/// Marks that stand for longer, and more than so many, are left to whoever finds them.
+const LONGEST_SWEPT: Duration = Duration::from_secs(3600);
+const MOST_SWEPT: usize = 10_000;
+
+/// For clocks that run at different speeds.
+const LATER_BY: Duration = Duration::from_millis(500);
+
 #[derive(Default)]
 pub(super) struct Claims {
     table: Mutex<Table>,
@@ -40,6 +47,8 @@ struct Table {
     /// Which claims are told of what happens to a node.
     watches: HashMap<String, Vec<String>>,
     due: BTreeSet<(Instant, String)>,
+    /// Marks that are to be removed, with the transactions in which they were left.
+    marks: BTreeMap<(Instant, String), i64>,
     /// When the session's task looks next.
     looks_at: Option<Instant>,
     inboxes: HashMap<String, Inbox>,
@@ -103,6 +112,8 @@ struct Inbox {
 pub(super) enum Due {
     Watch(String),
     Delete(String),
+    /// A mark, and the transaction in which it was left.
+    Sweep(String, i64),
 }
 
 impl Entry {
@@ -211,10 +222,22 @@ impl Claims {
     /// The session's task looks again at that time, or when something is due before. Says when that is.
     pub(super) fn plan_look(&self, at: Instant) -> Instant {
         let mut table = self.table();
-        let due = table.due.first().map(|(due, _)| *due);
-        let at = due.map_or(at, |due| due.min(at));
+        let at = table.first_due().map_or(at, |due| due.min(at));
         table.looks_at = Some(at);
         at
+    }
+
+    /// A mark was left in that transaction, for so long. It is removed when it is over.
+    pub(super) fn sweep(&self, mark: String, zxid: i64, length: Duration) {
+        if length > LONGEST_SWEPT {
+            return;
+        }
+        let at = Instant::now() + length + length / 100 + LATER_BY;
+        self.change(|table| {
+            if table.marks.len() < MOST_SWEPT {
+                table.marks.insert((at, mark), zxid);
+            }
+        });
     }
 
     /// What is to be done by now. What is deleted is forgotten before that is asked for: a renewal
@@ -222,6 +245,12 @@ impl Claims {
     pub(super) fn take_due(&self, now: Instant) -> Vec<Due> {
         self.change(|table| {
             let mut todo = Vec::new();
+            while let Some(mark) = table.marks.first_entry()
+                && mark.key().0 <= now
+            {
+                let ((_, mark), zxid) = mark.remove_entry();
+                todo.push(Due::Sweep(mark, zxid));
+            }
             while let Some((at, owner)) = table.due.first().cloned()
                 && at <= now
             {
@@ -351,7 +380,7 @@ impl Claims {
         let mut table = self.table();
         let was_empty = table.claims.is_empty();
         let result = change(&mut table);
-        let due = table.due.first().map(|(due, _)| *due);
+        let due = table.first_due();
         let is_sooner = due.is_some_and(|due| table.looks_at.is_some_and(|at| due < at));
         // One who holds or waits for something has the session say more often that it lives.
         let looks = is_sooner || was_empty && !table.claims.is_empty();
@@ -424,6 +453,12 @@ impl Table {
     fn watch(&mut self, node: &str, owner: &str) {
         let owners = self.watches.entry(node.to_owned()).or_default();
         owners.push(owner.to_owned());
+    }
+
+    fn first_due(&self) -> Option<Instant> {
+        let claim = self.due.first().map(|(at, _)| *at);
+        let mark = self.marks.first_key_value().map(|((at, _), _)| *at);
+        claim.into_iter().chain(mark).min()
     }
 
     fn plan(&mut self, owner: &str) {

@@ -1,5 +1,7 @@
 //! The requests that are sent, and what is in the answers: the part of ZooKeeper's protocol that locks need.
 
+use std::time::Duration;
+
 use super::jute::{Malformed, Reader, Writer};
 
 /// The xids of messages that answer no request, or one that has no number.
@@ -16,6 +18,7 @@ mod op {
     pub(super) const MULTI: i32 = 14;
     pub(super) const CREATE2: i32 = 15;
     pub(super) const CREATE_CONTAINER: i32 = 19;
+    pub(super) const CREATE_TTL: i32 = 21;
     pub(super) const AUTH: i32 = 100;
     pub(super) const CLOSE: i32 = -11;
     pub(super) const ERROR: i32 = -1;
@@ -81,6 +84,9 @@ impl NodeKind {
 /// A container: goes some time after its last child.
 const CONTAINER_FLAGS: i32 = 4;
 
+/// Goes some time after its ttl.
+const TTL_FLAGS: i32 = 5;
+
 /// Who may use the nodes that are made: everybody, or whoever has logged in as their maker.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acl(pub(super) bool);
@@ -123,6 +129,14 @@ impl Request {
         let body = Writer::default().text(path).text("");
         let body = acl.write(body).int(CONTAINER_FLAGS);
         Self::new(op::CREATE_CONTAINER, "create nodes", body)
+    }
+
+    /// Servers refuse it that were not told to know such nodes.
+    pub(super) fn create_for(path: &str, data: &str, ttl: Duration, acl: Acl) -> Self {
+        let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let body = Writer::default().text(path).text(data);
+        let body = acl.write(body).int(TTL_FLAGS).long(ttl);
+        Self::new(op::CREATE_TTL, "create nodes", body)
     }
 
     pub(super) fn delete(path: &str) -> Self {
@@ -339,7 +353,7 @@ pub(super) fn done_together(body: &[u8]) -> Result<Result<Vec<String>, (usize, C
         }
         match op {
             op::CREATE => paths.push(reader.text()?),
-            op::CREATE2 | op::CREATE_CONTAINER => {
+            op::CREATE2 | op::CREATE_CONTAINER | op::CREATE_TTL => {
                 paths.push(reader.text()?);
                 stat(&mut reader)?;
             }

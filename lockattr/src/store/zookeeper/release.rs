@@ -1,5 +1,8 @@
 //! Giving locks back, with what is to be left there.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use super::ZooKeeper;
 use super::acquire::permits;
 use super::claims::Nodes;
@@ -45,16 +48,13 @@ impl ZooKeeper {
         release: Release<'_>,
         nodes: &Nodes,
     ) -> Result<Found, StoreError> {
+        let marks: Vec<_> = (0..nodes.places.len())
+            .filter_map(|lock| mark(step, claim, release, lock))
+            .collect();
         for _ in 0..TRIES {
-            let mut requests = Vec::new();
-            for (lock, place) in nodes.places.iter().enumerate() {
-                requests.push(Request::delete(place));
-                if let Some((mark, length)) = mark(step, claim, release, lock) {
-                    let kind = NodeKind::Persistent;
-                    requests.push(Request::create(&mark, &length, kind, step.acl));
-                }
-            }
-            requests.extend(nodes.slot_node.as_deref().map(Request::delete));
+            let places = nodes.places.iter().chain(&nodes.slot_node);
+            let mut requests: Vec<_> = places.map(|node| Request::delete(node)).collect();
+            requests.extend(marks.iter().map(|mark| self.make_mark(step, mark)));
             if let [request] = &requests[..] {
                 if was_there(step.ask(request.clone()).await)? {
                     return Ok(Found::Ours);
@@ -62,14 +62,41 @@ impl ZooKeeper {
                 return self.end_whatever(step, claim, release).await;
             }
             match step.together(&requests).await? {
-                Ok(_) => return Ok(Found::Ours),
+                Ok(zxid) => {
+                    for Mark { node, length } in marks {
+                        self.sweep(node, zxid, length);
+                    }
+                    return Ok(Found::Ours);
+                }
+                Err((_, Code::UNIMPLEMENTED)) => self.knows_no_ttls.store(true, Ordering::Relaxed),
                 // A mark that is over stands there yet.
-                Err((_, Code::NODE_EXISTS)) => self.remove_marks(step, claim, release).await?,
+                Err((_, Code::NODE_EXISTS)) => {
+                    for mark in &marks {
+                        step.delete(&mark.node).await?;
+                    }
+                }
                 Err((_, Code::NO_NODE)) => return self.end_whatever(step, claim, release).await,
                 Err((_, code)) => return Err(Failure::Refused(code, "delete nodes").into()),
             }
         }
         Err(restless())
+    }
+
+    /// By the servers' own ttl, where they know such nodes.
+    fn make_mark(&self, step: &Step<'_>, mark: &Mark) -> Request {
+        let Mark { node, length } = mark;
+        let data = length.as_millis().to_string();
+        if self.knows_no_ttls.load(Ordering::Relaxed) {
+            Request::create(node, &data, NodeKind::Persistent, step.acl)
+        } else {
+            Request::create_for(node, &data, *length, step.acl)
+        }
+    }
+
+    fn sweep(&self, node: String, zxid: i64, length: Duration) {
+        if self.knows_no_ttls.load(Ordering::Relaxed) {
+            self.session.claims().sweep(node, zxid, length);
+        }
     }
 
     /// Ends what is found of an owner. Each lock by itself: one that is gone is none that is not given back.
@@ -94,10 +121,10 @@ impl ZooKeeper {
             }
             let is_left = found == Found::Ours && release.slot.is_some()
                 || found == Found::Nothing && release.keep_marks && listing.marks.is_empty();
-            if let Some((mark, length)) = mark
+            if let Some(mark) = mark
                 && is_left
             {
-                self.leave(step, lock, &mark, &length).await?;
+                self.leave(step, lock, mark).await?;
             }
             any_ours |= found == Found::Ours;
             worst = match (worst, found) {
@@ -135,36 +162,18 @@ impl ZooKeeper {
         Ok(())
     }
 
-    async fn remove_marks(
-        &self,
-        step: &Step<'_>,
-        claim: Claim<'_>,
-        release: Release<'_>,
-    ) -> Result<(), StoreError> {
-        for lock in 0..claim.locks.len() {
-            if let Some((mark, _)) = mark(step, claim, release, lock) {
-                step.delete(&mark).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn leave(
-        &self,
-        step: &Step<'_>,
-        lock: &str,
-        mark: &str,
-        length: &str,
-    ) -> Result<(), StoreError> {
+    async fn leave(&self, step: &Step<'_>, lock: &str, mark: Mark) -> Result<(), StoreError> {
         for _ in 0..TRIES {
-            match step.create(mark, length, NodeKind::Persistent).await {
-                Ok(_) => return Ok(()),
+            match step.ask(self.make_mark(step, &mark)).await {
+                Ok(answer) => {
+                    self.sweep(mark.node, answer.zxid, mark.length);
+                    return Ok(());
+                }
+                Err(Failure::Refused(Code::UNIMPLEMENTED, _)) => {
+                    self.knows_no_ttls.store(true, Ordering::Relaxed);
+                }
                 Err(Failure::Refused(Code::NODE_EXISTS, _)) => {
-                    match step.set(mark, length, -1).await {
-                        Ok(_) => return Ok(()),
-                        Err(Failure::Refused(Code::NO_NODE, _)) => {}
-                        Err(failure) => return Err(failure.into()),
-                    }
+                    step.delete(&mark.node).await?;
                 }
                 Err(Failure::Refused(Code::NO_NODE, _)) => step.make_lock(lock).await?,
                 Err(failure) => return Err(failure.into()),
@@ -183,20 +192,20 @@ pub(super) fn found_in(listing: &Listing, claim: Claim<'_>) -> Found {
     }
 }
 
-/// The node of what is to be left at a lock, and the milliseconds for which it stands.
-fn mark(
-    step: &Step<'_>,
-    claim: Claim<'_>,
-    release: Release<'_>,
-    lock: usize,
-) -> Option<(String, String)> {
+/// What is to be left at a lock.
+struct Mark {
+    node: String,
+    length: Duration,
+}
+
+fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
     let (prefix, length) = match release.leave.get(lock)? {
         Leave::Nothing => return None,
-        Leave::Closed(length) => (names::CLOSED, length),
-        Leave::Done(length) => (names::DONE, length),
+        Leave::Closed(length) => (names::CLOSED, *length),
+        Leave::Done(length) => (names::DONE, *length),
     };
     let slot = release.slot.filter(|slot| *slot < permits(claim));
-    let node = step.lock_node(&claim.locks[lock]);
-    let path = format!("{node}/{prefix}{}", slot.unwrap_or(0));
-    Some((path, length.as_millis().to_string()))
+    let lock_node = step.lock_node(&claim.locks[lock]);
+    let node = format!("{lock_node}/{prefix}{}", slot.unwrap_or(0));
+    Some(Mark { node, length })
 }

@@ -24,7 +24,9 @@ use tokio::time::{timeout, timeout_at};
 use super::claims::{Claims, Due};
 use super::connection::{Connection, Introduction, Opened, Transport};
 use super::fault::Failure;
-use super::protocol::{AUTH_XID, Code, Head, Request, SessionKey, WATCH_XID, head, watched};
+use super::protocol::{
+    AUTH_XID, Code, Happened, Head, Request, SessionKey, WATCH_XID, data, head, watched,
+};
 use super::url::{Ensemble, Host};
 use crate::runtime::background::Background;
 use crate::runtime::jitter::{between, jittered};
@@ -92,6 +94,8 @@ pub(super) struct Answer {
     /// The session in which it was asked, and when it was sent.
     pub(super) session: i64,
     pub(super) sent: Instant,
+    /// The number of the transaction, of what has changed something.
+    pub(super) zxid: i64,
 }
 
 /// An answer that is on its way.
@@ -128,6 +132,8 @@ enum Whose {
     Watch(String),
     /// To delete a node whose time is over.
     Delete,
+    /// To delete a mark that is over, if it is the one that was left in this transaction.
+    Sweep(String, i64),
     /// To end the session, of which nothing is believed any more.
     Close,
 }
@@ -322,6 +328,7 @@ impl Task {
             let (request, whose) = match due {
                 Due::Watch(node) => (Request::get(&node, true), Whose::Watch(node)),
                 Due::Delete(node) => (Request::delete(&node), Whose::Delete),
+                Due::Sweep(mark, zxid) => (Request::get(&mark, false), Whose::Sweep(mark, zxid)),
             };
             self.ask_for_itself(request, whose);
         }
@@ -461,7 +468,7 @@ impl Task {
         for Sent { asked, .. } in mem::take(&mut self.sent) {
             match asked.whose {
                 // It is deleted for as long as the session lives.
-                Whose::Delete => waiting.push_back(asked),
+                Whose::Delete | Whose::Sweep(..) => waiting.push_back(asked),
                 Whose::Caller(_) if asked.request.only_reads() => waiting.push_back(asked),
                 Whose::Caller(_) => asked.fail(Failure::InDoubt(why.clone())),
                 // What is watched is known to be lost, and the next connection proves that it lives.
@@ -542,6 +549,7 @@ impl Task {
                         body,
                         session,
                         sent: at,
+                        zxid: head.zxid,
                     }),
                     code => Err(Failure::Refused(code, asked.request.what)),
                 };
@@ -550,10 +558,18 @@ impl Task {
             }
             Whose::Heartbeat => self.is_beating = false,
             Whose::Watch(node) if head.code == Code::NO_NODE => {
-                let gone = super::protocol::Happened::Deleted;
-                self.shared.claims.happened(&node, gone);
+                self.shared.claims.happened(&node, Happened::Deleted);
             }
-            Whose::Watch(_) | Whose::Delete => {}
+            Whose::Sweep(mark, zxid) if head.code == Code(0) => {
+                let stat = data(body).map(|(_, stat)| stat);
+                if let Ok(stat) = stat
+                    && stat.mzxid == zxid
+                {
+                    let request = Request::delete_version(&mark, stat.version);
+                    self.ask_for_itself(request, Whose::Delete);
+                }
+            }
+            Whose::Watch(_) | Whose::Delete | Whose::Sweep(..) => {}
             Whose::Close => {
                 self.session_is_lost();
                 self.link = Link::Down(Instant::now());

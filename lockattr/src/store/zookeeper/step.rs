@@ -36,8 +36,8 @@ impl ServerTime {
     }
 }
 
-/// What several requests have done together, or the first that was refused, and why.
-pub(super) type Together = Result<Vec<String>, (usize, Code)>;
+/// The transaction in which several requests were done together, or the first that was refused, and why.
+pub(super) type Together = Result<i64, (usize, Code)>;
 
 impl Step<'_> {
     pub(super) fn send(&self, request: Request) -> Pending {
@@ -95,7 +95,7 @@ impl Step<'_> {
 
     pub(super) async fn together(&self, requests: &[Request]) -> Result<Together, Failure> {
         let answer = self.ask(Request::multi(requests)).await?;
-        Ok(done_together(&answer.body)?)
+        Ok(done_together(&answer.body)?.map(|_| answer.zxid))
     }
 
     pub(super) fn lock_node(&self, lock: &str) -> String {
