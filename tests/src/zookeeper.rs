@@ -211,7 +211,7 @@ fn launch(scratch: &Scratch) -> Running {
     let jars = JARS.map(|jar| format!("/usr/share/java/{jar}.jar"));
     assert!(
         Path::new(&jars[0]).exists(),
-        "there is no {}: apt-get install zookeeper",
+        "there is no {}: apt-get install libzookeeper-java",
         jars[0]
     );
     let child = Command::new("java")

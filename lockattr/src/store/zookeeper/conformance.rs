@@ -54,7 +54,7 @@ impl OwnServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("java is in the PATH; apt-get install zookeeper");
+            .expect("java is in the PATH; apt-get install default-jre-headless libzookeeper-java");
         let server = Self {
             process,
             directory,
@@ -66,7 +66,7 @@ impl OwnServer {
             }
         };
         let answers = timeout(Duration::from_secs(30), answers).await;
-        answers.expect("the server answers; its jars are those of the package zookeeper");
+        answers.expect("the server answers; its jars are those of the package libzookeeper-java");
         server
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | node | what it is |
 //! |---|---|
-//! | `{root}/{key}` | a container for each lock; its name is the whole key, [encoded](encoded) |
+//! | `{root}/{key}` | a container for each lock; its name is the whole key, [encoded] |
 //! | `…/{owner}+{ttl}+{permits}-{number}` | a claim's place in the queue, ephemeral; `number` is the server's |
 //! | `…/slot-{slot}` | of a lock with permits, a slot that is held, ephemeral; its data is the name of the place of its holder |
 //! | `…/closed-{slot}`, `…/done-{slot}` | what a release has left, for the milliseconds that are its data |
