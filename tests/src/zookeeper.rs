@@ -18,11 +18,12 @@ mod control;
 pub use control::{Control, Refused};
 
 /// Where Debian's packages put what a server is made of.
-const JARS: [&str; 5] = [
+const JARS: [&str; 6] = [
     "zookeeper",
     "zookeeper-jute",
     "slf4j-api",
     "slf4j-simple",
+    "netty-codec",
     "netty-handler",
 ];
 
@@ -47,6 +48,39 @@ impl Ensemble {
     /// Three servers, with a tick of 400 ms.
     pub fn three() -> Self {
         Self::with(3, &["minSessionTimeout=1000", "maxSessionTimeout=600000"])
+    }
+
+    /// One server that also listens for TLS, and where: with this certificate and key, and where
+    /// `verifies_clients`, to nobody but those whom the authority vouches for. All in PEM form.
+    pub fn encrypted(
+        authority: &str,
+        certificate: &str,
+        key: &str,
+        verifies_clients: bool,
+    ) -> (Self, SocketAddr) {
+        let scratch = Scratch::new();
+        let file = |name: &str, text: &str| {
+            let path = scratch.path().join(name);
+            fs::write(&path, text).expect("a file in our directory");
+            path.display().to_string()
+        };
+        let own = file("own.pem", &format!("{key}{certificate}"));
+        let trusted = file("trusted.pem", authority);
+        let port = free_port();
+        let client_auth = if verifies_clients { "need" } else { "none" };
+        let settings = [
+            format!("secureClientPort={port}"),
+            "secureClientPortAddress=127.0.0.1".to_owned(),
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+            format!("ssl.keyStore.location={own}"),
+            "ssl.keyStore.type=PEM".to_owned(),
+            format!("ssl.trustStore.location={trusted}"),
+            "ssl.trustStore.type=PEM".to_owned(),
+            format!("ssl.clientAuth={client_auth}"),
+        ];
+        let mut ensemble = Self::with(1, &settings.each_ref().map(String::as_str));
+        ensemble.scratches.push(scratch);
+        (ensemble, (Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// So many servers with these settings more.

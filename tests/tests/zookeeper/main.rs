@@ -3,6 +3,8 @@
 #![allow(missing_docs, reason = "the names of tests say what they show")]
 
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 
 mod connecting;
 mod costs;
