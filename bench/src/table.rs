@@ -20,6 +20,7 @@ mod peers;
 mod refused;
 mod throughput;
 mod topologies;
+mod zookeeper;
 
 /// How much of everything is done.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +42,7 @@ impl Effort {
 /// A table's name on the command line and in `results/`, and how it is made.
 pub type Entry = (&'static str, fn(Effort) -> Section);
 
-pub const TABLES: [Entry; 13] = [
+pub const TABLES: [Entry; 14] = [
     ("peers", peers::measure),
     ("cost", cost::measure),
     ("throughput", throughput::measure),
@@ -53,6 +54,7 @@ pub const TABLES: [Entry; 13] = [
     ("calls", calls::measure),
     ("lost", lost::measure),
     ("topologies", topologies::measure),
+    ("zookeeper", zookeeper::measure),
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];

@@ -9,6 +9,8 @@ use std::time::Duration;
 pub struct Control {
     stream: TcpStream,
     xid: i32,
+    /// Whether something has happened to what is watched.
+    is_told: bool,
 }
 
 /// Why a request was refused: ZooKeeper's number for it.
@@ -20,7 +22,11 @@ impl Control {
         let stream = TcpStream::connect(server).expect("the server listens");
         let bound = Some(Duration::from_secs(10));
         stream.set_read_timeout(bound).expect("a socket");
-        let mut control = Self { stream, xid: 0 };
+        let mut control = Self {
+            stream,
+            xid: 0,
+            is_told: false,
+        };
         let mut greeting = vec![0; 12];
         greeting.extend(30_000_i32.to_be_bytes());
         greeting.extend([0; 8]);
@@ -69,6 +75,20 @@ impl Control {
         self.ask(3, &body).is_ok()
     }
 
+    /// Waits until a node is deleted or changed, if it is there.
+    pub fn wait_for_change(&mut self, path: &str) {
+        let mut body = Vec::new();
+        text(&mut body, path);
+        body.push(1);
+        self.is_told = false;
+        if self.ask(4, &body).is_ok() {
+            while !self.is_told {
+                let message = self.receive();
+                self.is_told = is_event(&message);
+            }
+        }
+    }
+
     /// Deletes a node.
     ///
     /// # Errors
@@ -110,7 +130,11 @@ impl Control {
         message.extend(kind.to_be_bytes());
         message.extend(body);
         self.send(&message);
-        let answer = self.receive();
+        let mut answer = self.receive();
+        while is_event(&answer) {
+            self.is_told = true;
+            answer = self.receive();
+        }
         let code = answer[12..16].try_into().expect("four bytes");
         match i32::from_be_bytes(code) {
             0 => Ok(answer[16..].to_vec()),
@@ -133,6 +157,11 @@ impl Control {
         self.stream.read_exact(&mut message).expect("an answer");
         message
     }
+}
+
+/// Whether a message tells of something that is watched, and is no answer.
+fn is_event(message: &[u8]) -> bool {
+    message.starts_with(&(-1_i32).to_be_bytes())
 }
 
 fn text(message: &mut Vec<u8>, text: &str) {
