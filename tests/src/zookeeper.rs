@@ -167,6 +167,20 @@ impl Ensemble {
         self.wait_until_served(&[server]);
     }
 
+    /// Kills all servers, and starts them again without what they have kept.
+    pub fn start_anew(&self) {
+        let servers: Vec<_> = (0..self.count()).collect();
+        for server in &servers {
+            self.kill(*server);
+            let kept = self.scratches[*server].path().join("version-2");
+            fs::remove_dir_all(kept).expect("a directory of our own");
+        }
+        for server in &servers {
+            *self.running(*server) = launch(&self.scratches[*server]);
+        }
+        self.wait_until_served(&servers);
+    }
+
     /// The server that leads, if there is one.
     pub fn leader(&self) -> Option<usize> {
         (0..self.count()).find(|server| self.answer(*server, "srvr").contains("Mode: leader"))

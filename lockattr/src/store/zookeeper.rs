@@ -50,7 +50,7 @@
 mod acquire;
 mod check;
 mod claims;
-#[cfg(test)]
+#[cfg(all(test, feature = "conformance"))]
 mod conformance;
 mod connection;
 mod fault;

@@ -203,6 +203,26 @@ async fn field_store_20_servers_that_are_away_for_three_timeouts_come_back_to_fr
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn field_store_20_servers_that_have_lost_their_data_are_used_again() {
+    let session = seconds(2);
+    let server = Ensemble::single();
+    let locks = client(&server.url(), session).await;
+    let lease = locks.lock("data").acquire().await.unwrap();
+    // They have seen much that they will not know.
+    for _ in 0..20 {
+        lease.token().await.unwrap();
+        let other = locks.lock("other").acquire().await.unwrap();
+        other.release().await.unwrap();
+    }
+    server.start_anew();
+    let begun = Instant::now();
+    lease.lost().await;
+    let next = locks.lock("data").wait(seconds(20)).acquire().await;
+    assert!(begun.elapsed() < session + SLACK, "{:?}", begun.elapsed());
+    next.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_store_20_a_waiter_that_dies_is_passed_over() {
     let mut control = Control::of(shared().address(0));
     let locks = a_client().await;

@@ -189,6 +189,17 @@ async fn several_keys_and_slots_are_waited_for() {
     assert!(begun.elapsed() < seconds(1), "{:?}", begun.elapsed());
     first.release().await.unwrap();
     third.release().await.unwrap();
+
+    // A slot that stays closed for a while is none to wait beside.
+    let closes = one.lock("slots").permits(2).min_hold(seconds(1));
+    let closes = closes.acquire().await.unwrap();
+    let second = slots(&two).acquire().await.unwrap();
+    closes.release().await.unwrap();
+    let third = slots(&one).acquire().await.unwrap();
+    assert_ne!(third.slot(), second.slot());
+    second.release().await.unwrap();
+    third.release().await.unwrap();
+    tokio::time::sleep(millis(600)).await;
     nothing_left(&mut control, "slots", seconds(1)).await;
 }
 

@@ -226,7 +226,7 @@ impl ZooKeeper {
                 let answer = told(lock, &found);
                 self.withdraw(step, claim, &standing, answer).await
             }
-            Some((lock, found)) => self.wait(step, claim, standing, lock, &found).await,
+            Some((lock, found)) => self.wait(step, claim, standing, lock, &found, &marks).await,
         }
     }
 
@@ -285,7 +285,7 @@ impl ZooKeeper {
     ) -> Outcome {
         let Some(slot) = standing.listings[0].free_slot(permits(claim), marks) else {
             // The slot of one that goes, or whose session ends, is about to be free.
-            return self.wait_for_slot(step, claim, standing).await;
+            return self.wait_for_slot(step, claim, standing, marks).await;
         };
         let place = &standing.nodes.places[0];
         let lock_node = step.lock_node(&claim.locks[0]);
@@ -309,6 +309,7 @@ impl ZooKeeper {
         step: &Step<'_>,
         claim: Claim<'_>,
         standing: Standing,
+        marks: &[Mark],
     ) -> Outcome {
         let first = standing.listings[0].first_but(claim.owner);
         let found = Finding::Busy {
@@ -317,7 +318,7 @@ impl ZooKeeper {
             before: 0,
             previous: String::new(),
         };
-        self.wait(step, claim, standing, 0, &found).await
+        self.wait(step, claim, standing, 0, &found, marks).await
     }
 
     /// Keeps its places, and has itself woken.
@@ -328,6 +329,7 @@ impl ZooKeeper {
         standing: Standing,
         lock: usize,
         found: &Finding,
+        marks: &[Mark],
     ) -> Outcome {
         let claims = self.session.claims();
         let lock_node = step.lock_node(&claim.locks[lock]);
@@ -352,12 +354,15 @@ impl ZooKeeper {
             } else {
                 Request::get(node, true)
             };
-            let is_as_before = match step.ask(request).await {
+            let is_to_wait = match step.ask(request).await {
                 Ok(answer) if watches_all => {
                     let names = children(&answer.body).map_err(Failure::from)?;
                     let now = Listing::new(&names);
-                    now.slots == standing.listings[lock].slots
-                        && now.find(claim.owner, permits(claim), &[]) == *found
+                    match now.find(claim.owner, permits(claim), marks) {
+                        Finding::Free => now.free_slot(permits(claim), marks).is_none(),
+                        Finding::Busy { before, .. } => before == 0,
+                        Finding::Done(_) | Finding::Closed(_) | Finding::Missing => false,
+                    }
                 }
                 // One that holds a slot now is not the one to be told by.
                 Ok(answer) => {
@@ -367,7 +372,7 @@ impl ZooKeeper {
                 Err(Failure::Refused(Code::NO_NODE, _)) => false,
                 Err(failure) => return Err(failure.after_something()),
             };
-            if !is_as_before {
+            if !is_to_wait {
                 return Ok(None);
             }
         }

@@ -385,10 +385,13 @@ impl Task {
         let (number, events) = (self.links, self.events.clone());
         let host = self.host().clone();
         let timeout_ms = i32::try_from(self.config.timeout.as_millis()).unwrap_or(i32::MAX);
+        let life = *self.shared.life();
+        let is_believed = life.is_some_and(|life| Instant::now() < life.until());
         let introduction = Introduction {
             session: self.session,
             timeout_ms,
-            last_zxid: self.last_zxid,
+            // Servers that have lost their data have seen less for ever.
+            last_zxid: if is_believed { self.last_zxid } else { 0 },
         };
         let transport = self.config.ensemble.transport.clone();
         let opening = opened(transport, host, introduction, self.config.connect_timeout);
