@@ -49,6 +49,20 @@ async fn it_keeps_the_promises_of_a_store() {
 }
 
 #[tokio::test]
+async fn since_when_a_lock_is_held_is_read_from_its_owner() {
+    let scratch = Scratch::new();
+    let (locks, other) = (scratch.client(), scratch.client());
+    let _lease = locks.lock("a").acquire().await.expect("it is free");
+    let busy = other.lock("a").acquire().await;
+    let since = match busy {
+        Err(Error::Busy { since, .. }) => since.expect("the id says it"),
+        other => panic!("{other:?}"),
+    };
+    let age = since.elapsed().unwrap_or_default();
+    assert!(age < Duration::from_secs(10), "{age:?}");
+}
+
+#[tokio::test]
 async fn a_directory_that_is_gone_is_an_outage() {
     let scratch = Scratch::new();
     let store = scratch.store();

@@ -29,6 +29,7 @@ pub(crate) struct Args {
     pub(crate) permits: Option<Expr>,
     pub(crate) bind: Option<Ident>,
     pub(crate) client: Option<Expr>,
+    pub(crate) redact: Option<bool>,
     pub(crate) krate: Option<Path>,
 }
 
@@ -73,6 +74,7 @@ impl Args {
             permits: None,
             bind: None,
             client: None,
+            redact: None,
             krate: None,
         };
         let mut seen = Vec::new();
@@ -155,6 +157,7 @@ impl Args {
             "permits" => self.permits = Some(values::permits(value)?),
             "bind" => self.bind = Some(values::bind(&value)?),
             "client" => self.client = Some(values::client(value)?),
+            "redact" => self.redact = Some(values::flag("redact", &value)?),
             "crate" => self.krate = Some(values::krate(&value)?),
             _ => return Err(unknown(name)),
         }

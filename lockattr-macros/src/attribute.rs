@@ -131,7 +131,7 @@ fn free_name(args: &Args, scope: &Scope) -> Result<(), Error> {
 mod tests {
     use proptest::prelude::*;
     use syn::visit_mut::VisitMut;
-    use syn::{Expr, Macro, PatIdent, UseRename};
+    use syn::{Expr, ItemStatic, Macro, PatIdent, UseRename};
 
     use super::*;
 
@@ -224,6 +224,10 @@ mod tests {
 
             fn visit_use_rename_mut(&mut self, rename: &mut UseRename) {
                 self.0.push(rename.rename.to_string());
+            }
+
+            fn visit_item_static_mut(&mut self, item: &mut ItemStatic) {
+                self.0.push(item.ident.to_string());
             }
 
             fn visit_macro_mut(&mut self, mac: &mut Macro) {

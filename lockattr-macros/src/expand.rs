@@ -60,8 +60,8 @@ impl Guard<'_> {
         let rebinds = rebinds.iter().map(|rebind| rebind.tokens(ours));
         let body = self.apart(body);
         let run = self.run(&quote_spanned! {ours=> #(#rebinds)* #body });
-        let imports = self.imports();
-        quote_spanned! {ours=> #imports #keys #run }
+        let ours_first = self.items();
+        quote_spanned! {ours=> #ours_first #keys #run }
     }
 
     /// The user's block, to be the last expression of a generated block.
@@ -101,8 +101,8 @@ impl Guard<'_> {
             }
             None => future,
         };
-        let imports = self.imports();
-        quote_spanned! {ours=> #imports #items #keys #before #future #after }
+        let ours_first = self.items();
+        quote_spanned! {ours=> #ours_first #items #keys #before #future #after }
     }
 
     /// Input:  `{ if short { return Box::pin(async { 0 }); } Box::pin(f()) }`
@@ -134,9 +134,9 @@ impl Guard<'_> {
         } else {
             guarded
         };
-        let imports = self.imports();
+        let ours_first = self.items();
         quote_spanned! {ours=>
-            #imports
+            #ours_first
             #keys
             let #made = #private::at_once(async move { #whole #making });
             #guarded
@@ -173,10 +173,14 @@ impl Guard<'_> {
         }
     }
 
-    fn imports(&self) -> TokenStream {
+    /// What the statements of all locks name, and which function each lock is of.
+    fn items(&self) -> TokenStream {
         let locks = self.locks.iter().enumerate();
-        let imports = locks.map(|(index, lock)| lock.import(index, &self.locals));
-        imports.collect()
+        let items = locks.flat_map(|(index, lock)| {
+            let import = lock.import(index, &self.locals);
+            [import, lock.site(index, &self.locals)]
+        });
+        items.collect()
     }
 
     /// Every key is rendered before anything is awaited or moved.

@@ -17,6 +17,8 @@ use crate::template::{self, Piece};
 use crate::template_error::{Candidates, TemplateError, TemplateErrorKind};
 
 pub(crate) struct KeyTemplate {
+    /// As it stands in the attribute.
+    pub(crate) written: String,
     pub(crate) parts: Vec<Part>,
 }
 
@@ -47,7 +49,11 @@ impl KeyTemplate {
         let errors = errors
             .iter()
             .map(|found| error(found, literal, &text, &candidates));
-        errors::combined(errors, Self { parts })
+        let template = Self {
+            written: text.clone(),
+            parts,
+        };
+        errors::combined(errors, template)
     }
 }
 

@@ -6,7 +6,7 @@ use syn::Error;
 use crate::suggest::{list, nearest};
 
 /// Every argument there is, with a value that it may have, in the order of the documentation.
-const ARGUMENTS: [(&str, &str); 15] = [
+const ARGUMENTS: [(&str, &str); 16] = [
     ("key", "\"sync:<user_id>\""),
     ("ttl", "\"30s\""),
     ("wait", "\"5s\""),
@@ -21,6 +21,7 @@ const ARGUMENTS: [(&str, &str); 15] = [
     ("permits", "3"),
     ("bind", "lease"),
     ("client", "self.locks"),
+    ("redact", "true"),
     ("crate", "::lockattr"),
 ];
 
@@ -29,7 +30,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Synonyms of arguments, whose spelling is not near the name itself.
-pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
+pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
     (
         &["timeout", "time_out", "deadline"],
         "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
@@ -125,6 +126,19 @@ pub(crate) const MEANINGS: [(&[&str], &str); 12] = [
             "with",
         ],
         "did you mean `client`?",
+    ),
+    (
+        &[
+            "sensitive",
+            "secret",
+            "private",
+            "personal",
+            "pii",
+            "hide",
+            "mask",
+            "anonymize",
+        ],
+        "did you mean `redact`?",
     ),
 ];
 

@@ -42,6 +42,24 @@ impl Lock {
         quote_spanned! {at=> use #krate::__private as #private; }
     }
 
+    /// Input:  `key = "sync:<id>"` on `fn sync`
+    /// Output: `static SITE: CallSite = CallSite::new(concat!(module_path!(), "::", "sync"), "sync:<id>");`
+    pub(crate) fn site(&self, index: usize, locals: &Locals) -> TokenStream {
+        let ours = locals.ours;
+        let private = private(index, locals);
+        let site = locals.nth_static("SITE", index);
+        let core = quote_spanned! {ours=> #private::core };
+        let function = &locals.function;
+        let templates: Vec<_> = self.keys.iter().map(|key| key.written.as_str()).collect();
+        let template = templates.join(", ");
+        quote_spanned! {ours=>
+            static #site: #private::CallSite = #private::CallSite::new(
+                #core::concat!(#core::module_path!(), "::", #function),
+                #template,
+            );
+        }
+    }
+
     /// Input:  `key = "sync:<id>", ttl = "30s", client = self.locks`
     /// Output: `let key = …; let options = …; let client = …;`
     pub(crate) fn prepare(&self, index: usize, locals: &Locals) -> TokenStream {
@@ -51,7 +69,8 @@ impl Lock {
         let options = locals.nth("options", index);
         let client = locals.nth("client", index);
         let made_key = keys_tokens(&private, &self.keys, locals);
-        let set_options = option_tokens(&private, &self.args, &options, locals);
+        let site = locals.nth_static("SITE", index);
+        let set_options = option_tokens(&private, &self.args, [&options, &site], locals);
         let option = quote_spanned! {ours=> #private::core::option::Option };
         let chosen = match &self.args.client {
             None => quote_spanned! {ours=> #option::None },
@@ -258,11 +277,11 @@ fn keys_tokens(private: &TokenStream, keys: &[KeyTemplate], locals: &Locals) -> 
 }
 
 /// Input:  `ttl = "30s", permits = limit`
-/// Output: `let options = Options::new(); let options = Options::ttl(options, …); …`
+/// Output: `let options = Options::at(&SITE); let options = Options::ttl(options, …); …`
 fn option_tokens(
     private: &TokenStream,
     args: &Args,
-    options: &Ident,
+    [options, site]: [&Ident; 2],
     locals: &Locals,
 ) -> Vec<TokenStream> {
     let ours = locals.ours;
@@ -288,15 +307,21 @@ fn option_tokens(
         ("permits", quote_spanned! {ours=> , #permits })
     });
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
+    let redact = args.redact.map(|redact| {
+        let redact = Ident::new(if redact { "true" } else { "false" }, ours);
+        ("redact", quote_spanned! {ours=> , #redact })
+    });
     let when_unavailable = match &args.on_unavailable {
         OnUnavailable::Run => Some(("run_when_unavailable", TokenStream::new())),
         OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),
         _ => None,
     };
-    let mut statements = vec![quote_spanned! {ours=> let #options = #private::Options::new(); }];
+    let mut statements =
+        vec![quote_spanned! {ours=> let #options = #private::Options::at(&#site); }];
     for (option, value) in durations
         .chain(permits)
         .chain(renew)
+        .chain(redact)
         .chain(when_unavailable)
     {
         let option = Ident::new(option, ours);

@@ -6,14 +6,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::acquisition::{LeaseOptions, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
-use crate::key::Keys;
+use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 use crate::limits;
+use crate::redaction::Redaction;
 use crate::runtime::clock::Clock;
 use crate::runtime::jitter::jittered;
 use crate::runtime::process::DroppedAtHome;
@@ -53,6 +55,7 @@ pub(crate) struct Context {
     fallbacks: Fallbacks,
     pub(crate) prefix: String,
     pub(crate) ttl: Duration,
+    redaction: Redaction,
     disabled: bool,
 }
 
@@ -78,12 +81,19 @@ pub(crate) enum Nesting {
 }
 
 impl Context {
-    pub(crate) fn new(keeper: Arc<Keeper>, prefix: String, ttl: Duration, disabled: bool) -> Self {
+    pub(crate) fn new(
+        keeper: Arc<Keeper>,
+        prefix: String,
+        ttl: Duration,
+        redaction: Redaction,
+        disabled: bool,
+    ) -> Self {
         Self {
             keeper,
             fallbacks: Fallbacks::default(),
             prefix,
             ttl,
+            redaction,
             disabled,
         }
     }
@@ -93,10 +103,13 @@ impl Context {
     /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
     pub(crate) async fn acquire(
         &self,
-        keys: Result<Keys, Error>,
+        keys: Result<Keys, KeyError>,
         options: &CallOptions,
         nesting: Nesting,
     ) -> Result<Lease, Error> {
+        let site = options.site;
+        let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
+        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options)));
         let outcome = match keys.and_then(|keys| self.call(keys, options)) {
             Ok(mut call) => {
                 self.take(&mut call, options.when_unavailable, nesting)
@@ -104,8 +117,30 @@ impl Context {
             }
             Err(error) => Err(error),
         };
-        self.count(&outcome);
+        self.count(site, &outcome);
+        waiting.over();
         outcome
+    }
+
+    /// Some keys as errors and logs show them, in a call with these options.
+    pub(crate) fn shown(&self, keys: Keys, options: &CallOptions) -> String {
+        let redactor = self.redaction.of_call(options.redact);
+        LockKeys::new(&self.prefix, keys, 1, redactor)
+            .label()
+            .to_owned()
+    }
+
+    /// The same of keys that could not be made.
+    pub(crate) fn shown_error(&self, error: KeyError, options: &CallOptions) -> KeyError {
+        match self.redaction.of_call(options.redact) {
+            Some(_) => error.without_text(),
+            None => error,
+        }
+    }
+
+    /// The hash that stands for a key where that is redacted.
+    pub(crate) fn redacted(&self, key: &str) -> String {
+        self.redaction.redactor().redacted(key)
     }
 
     /// Ends everything; see [`Client::shutdown`](crate::Client::shutdown).
@@ -118,13 +153,13 @@ impl Context {
         self.keeper.background.told().await;
     }
 
-    fn count(&self, outcome: &Result<Lease, Error>) {
+    fn count(&self, site: &CallSite, outcome: &Result<Lease, Error>) {
         let counters = &self.keeper.counters;
         match outcome {
-            Ok(_) => counters.granted.up(),
-            Err(Error::Busy { .. }) => counters.busy.up(),
-            Err(Error::Done { .. }) => counters.done.up(),
-            Err(_) => counters.unavailable.up(),
+            Ok(_) => counters.granted(site),
+            Err(Error::Busy { .. }) => counters.busy(site),
+            Err(Error::Done { .. }) => counters.done(site),
+            Err(_) => counters.unavailable(site),
         }
     }
 
@@ -132,7 +167,9 @@ impl Context {
     fn call(&self, keys: Keys, options: &CallOptions) -> Result<Call, Error> {
         let permits = options.permits;
         let several = keys.are_several();
-        let keys = LockKeys::new(&self.prefix, keys, permits.clamp(1, limits::MAX_PERMITS));
+        let redactor = self.redaction.of_call(options.redact);
+        let permits = permits.clamp(1, limits::MAX_PERMITS);
+        let keys = LockKeys::new(&self.prefix, keys, permits, redactor);
         let lease_options = self.lease_options(options, several);
         let lease_options = lease_options.map_err(|reason| Error::Invalid {
             key: keys.label().to_owned(),
@@ -180,7 +217,7 @@ impl Context {
         nesting: Nesting,
     ) -> Result<Lease, Error> {
         if self.disabled {
-            self.keeper.counters.unguarded.up();
+            self.keeper.counters.unguarded(call.options.site);
         }
         let plain = when_unavailable == WhenUnavailable::Fail && self.fallbacks.local().is_none();
         let lease = match self.around() {
@@ -191,7 +228,7 @@ impl Context {
             }
         };
         // It may have been shut down while the answer was on its way.
-        self.check_open(lease.key())?;
+        self.check_open(lease.label())?;
         Ok(lease)
     }
 
@@ -215,6 +252,7 @@ impl Context {
     ) -> Rare<'a, Lease> {
         rare(&self.keeper, async move {
             let options = call.options;
+            let redactor = call.keys.redactor().cloned();
             let joined = match nesting {
                 Nesting::Joins => self.join(around, call).await,
                 Nesting::Asks => Ok(None),
@@ -228,7 +266,7 @@ impl Context {
                 Ok(None) => self.take_missing(call, when_unavailable).await,
                 Err(error) => Err(error),
             };
-            lease.map_err(|error| joining::while_holding(error, around))
+            lease.map_err(|error| joining::while_holding(error, around, redactor.as_ref()))
         })
     }
 
@@ -265,11 +303,12 @@ impl Context {
     }
 
     /// This process itself holds the key.
-    fn busy_here(&self, key: &str, remaining: Duration) -> Error {
+    fn busy_here(&self, key: &str, remaining: Duration, since: SystemTime) -> Error {
         Error::Busy {
             key: key.to_owned(),
             holder: self.keeper.origin().shown(),
             remaining,
+            since: Some(since),
         }
     }
 }

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
+use crate::hold_times::Advice;
 use crate::owner::{Id, Origin};
 use crate::runtime::clock::Clock;
 use crate::runtime::turns::Turns;
@@ -20,13 +22,16 @@ use crate::stats::Counters;
 use crate::store::{Claim, Found};
 
 mod ended;
+mod flags;
 mod keys;
 mod marks;
+mod observed;
 mod options;
 mod shortenings;
 mod state;
 mod term;
 
+use flags::{Flags, OBSERVED, RENEWED, SPECIAL};
 pub(crate) use keys::LockKeys;
 use marks::Marks;
 pub(crate) use options::LeaseOptions;
@@ -66,12 +71,12 @@ pub(crate) struct Acquisition {
     deadline: AtomicU64,
     aside: Mutex<Aside>,
     common: Arc<Common>,
+    /// Which function it is for.
+    pub(crate) site: &'static CallSite,
     /// Which slot it holds of a lock with several.
     slot: u16,
     pub(crate) clock: Clock,
-    renew: bool,
-    /// Whether the call asked for more than a ttl.
-    special: bool,
+    flags: Flags,
     state: SharedState,
     /// Whether a request of it was never answered, and may still be carried out.
     unanswered: AtomicBool,
@@ -92,6 +97,8 @@ pub(crate) struct Acquisition {
 pub(crate) struct Common {
     pub(crate) origin: Origin,
     pub(crate) counters: Arc<Counters>,
+    /// Tells what a function that is held for long should have.
+    pub(crate) advise: Box<dyn Fn(Advice) + Send + Sync>,
     /// Lets whoever waits for the same know of an end.
     pub(crate) on_end: Box<dyn Fn(&Acquisition) + Send + Sync>,
 }
@@ -172,10 +179,12 @@ impl Acquisition {
             deadline: AtomicU64::new(0),
             aside: Mutex::default(),
             common,
+            site: options.site,
             slot: 0,
             clock,
-            renew: options.renew,
-            special: options.are_special(),
+            flags: Flags::none()
+                .with(RENEWED, options.renew)
+                .with(SPECIAL, options.are_special()),
             state: SharedState::new(State::Idle),
             unanswered: AtomicBool::new(false),
             may_queue: AtomicBool::new(false),
@@ -184,7 +193,7 @@ impl Acquisition {
             told: AtomicU8::new(0),
             handles: AtomicU32::new(1),
         };
-        if acquisition.special {
+        if acquisition.flags.has(SPECIAL) {
             acquisition.aside().more().options = Some(options);
         }
         acquisition.store_ttl(options.ttl);
@@ -201,6 +210,7 @@ impl Acquisition {
         let min_hold = self.special_options().map(|options| options.min_hold);
         self.close_for(0..self.keys.locks().len(), min_hold.unwrap_or_default());
         let _ = self.happens(Event::Grant);
+        self.flags = self.flags.with(OBSERVED, self.site.observed.hold_begins());
     }
 
     pub(crate) fn happens(&self, event: Event) -> Result<State, State> {
@@ -239,17 +249,17 @@ impl Acquisition {
 
     /// Whether the keeper renews it.
     pub(crate) fn renews(&self) -> bool {
-        self.renew
+        self.flags.has(RENEWED)
     }
 
     /// How it is to be held.
     pub(crate) fn options(&self) -> LeaseOptions {
-        let plain = || LeaseOptions::plain(self.ttl(), self.renew);
+        let plain = || LeaseOptions::plain(self.site, self.ttl(), self.renews());
         self.special_options().unwrap_or_else(plain)
     }
 
     fn special_options(&self) -> Option<LeaseOptions> {
-        if !self.special {
+        if !self.flags.has(SPECIAL) {
             return None;
         }
         self.aside().more.as_ref()?.options
@@ -358,7 +368,9 @@ impl Acquisition {
     pub(crate) fn lose(&self, cause: LossCause) {
         if self.happens(Event::Lose(cause)).is_ok() {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.common.counters.lost.up();
+            self.common.counters.lost(self.site, cause);
+            let now = self.clock.now();
+            self.hold_ends(now.min(self.end()));
             self.tell_ended();
             self.tell_queue();
         }
@@ -366,7 +378,10 @@ impl Acquisition {
 
     /// Ends it as given back by its holder, unless it has ended already.
     pub(crate) fn give_back(&self) {
-        if self.happens(Event::GiveBack).is_ok() {
+        if let Ok(before) = self.happens(Event::GiveBack) {
+            if before == State::Held {
+                self.hold_ends(self.clock.now());
+            }
             self.tell_ended();
         }
     }
@@ -417,6 +432,7 @@ impl Acquisition {
         let common = Common {
             origin: Origin::here(),
             counters: Arc::default(),
+            advise: Box::new(|_| {}),
             on_end: Box::new(on_end),
         };
         let mut acquisition = Self::new(
@@ -425,7 +441,7 @@ impl Acquisition {
             Id::default(),
             Clock::Real,
             sent,
-            LeaseOptions::plain(ttl, true),
+            LeaseOptions::plain(CallSite::unnamed(), ttl, true),
             Arc::new(common),
         );
         let _ = acquisition.happens(Event::Ask);

@@ -13,8 +13,11 @@ use crate::error::Error;
 use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 
+use ended::CallError;
+
 pub(crate) mod answer;
 pub(crate) mod client_argument;
+pub(crate) mod ended;
 pub(crate) mod policy;
 pub(crate) mod within;
 
@@ -24,11 +27,11 @@ pub enum Entered {
     /// With its lease.
     Held(Lease),
     /// With the key held elsewhere.
-    Busy(Error),
+    Busy(CallError),
     /// With the work done already.
-    Done(Error),
+    Done(CallError),
     /// With none of these: the store could not be asked, or the call could not be made.
-    Down(Error),
+    Down(CallError),
 }
 
 /// Takes the lease of a call.
@@ -48,16 +51,16 @@ fn enter_keys(
 ) -> impl Future<Output = Entered> + Send {
     let client = client.map_or_else(Client::current, Ok);
     async move {
+        let failed = |error| CallError::new(error, options.site());
         let client = match client {
             Ok(client) => client,
-            Err(error) => return Entered::Down(error),
+            Err(error) => return Entered::Down(failed(error)),
         };
-        let keys = keys.map_err(Error::Key);
         match client.0.acquire(keys, &options, Nesting::Joins).await {
             Ok(lease) => Entered::Held(lease.guarded()),
-            Err(error @ Error::Busy { .. }) => Entered::Busy(error),
-            Err(error @ Error::Done { .. }) => Entered::Done(error),
-            Err(error) => Entered::Down(error),
+            Err(error @ Error::Busy { .. }) => Entered::Busy(failed(error)),
+            Err(error @ Error::Done { .. }) => Entered::Done(failed(error)),
+            Err(error) => Entered::Down(failed(error)),
         }
     }
 }

@@ -6,16 +6,21 @@ use std::sync::Arc;
 
 use crate::acquire::Context;
 use crate::error::Error;
+use crate::hold_times::HoldTimes;
 use crate::key::{Key, Keys};
 use crate::stats::Stats;
 
 mod builder;
 mod disabled;
+#[cfg(feature = "inspect")]
+mod inspector;
 mod installed;
 mod nodes;
 mod request;
 
 pub use builder::ClientBuilder;
+#[cfg(feature = "inspect")]
+pub use inspector::{Inspector, Listing};
 use installed::Installed;
 pub use request::LockRequest;
 
@@ -197,7 +202,7 @@ impl Client {
     #[must_use = "a request takes nothing before `acquire().await`"]
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
         let key = Key::with_room(key.as_ref(), self.0.prefix.len()).map(Keys::from);
-        LockRequest::new(self.clone(), key.map_err(Error::Key))
+        LockRequest::new(self.clone(), key)
     }
 
     /// A request for several keys at once: all or none of them, in one step, so that no order of
@@ -218,7 +223,29 @@ impl Client {
         let keys = keys
             .into_iter()
             .map(|key| Key::with_room(key.as_ref(), room));
-        LockRequest::new(self.clone(), Keys::all(keys).map_err(Error::Key))
+        LockRequest::new(self.clone(), Keys::all(keys))
+    }
+
+    /// What stands for a key in the errors and logs of calls that are
+    /// [redacted](ClientBuilder::redact): to look up in a log what became of `sync:42`, or which of some
+    /// keys a hash is. Of a call with several keys, each has its own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// let client = lockattr::Client::builder()
+    ///     .redact(true)
+    ///     .redact_key("from the secrets of this fleet")
+    ///     .connect("memory:")
+    ///     .await?;
+    /// let _held = client.lock("sync:42").acquire().await?;
+    /// let error = client.lock("sync:42").acquire().await.unwrap_err();
+    /// assert!(error.to_string().contains(&client.redacted("sync:42")));
+    /// assert!(!error.to_string().contains("sync:42"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn redacted(&self, key: impl AsRef<str>) -> String {
+        self.0.redacted(key.as_ref())
     }
 
     /// A client without locks, for development: every call runs, at once and side by side, and
@@ -237,6 +264,31 @@ impl Client {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.keeper.counters.read()
+    }
+
+    /// How long the leases of each function were held, by which its `ttl` can be chosen: of requests by hand,
+    /// those that name a [template](LockRequest::template). A call that joins the lease of another has none of its own.
+    ///
+    /// What is kept is about a kilobyte for a function. It is kept of the first 1,024 functions and
+    /// templates of the process; in no order but that in which they came to be known.
+    ///
+    /// Where a lease that is not renewed (`renew = false`) takes more than half of its ttl, by the 99th
+    /// percentile of at least 20 runs, that is told at WARN, once for a function and a client, with a
+    /// ttl that would be enough.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// # let client = lockattr::Client::connect("memory:").await?;
+    /// client.lock("sync:42").template("sync:<user_id>").acquire().await?.release().await?;
+    /// for times in client.hold_times() {
+    ///     println!("{}: {:?} of {:?}", times.template, times.p99, times.ttl);
+    /// }
+    /// # assert_eq!(client.hold_times()[0].count, 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn hold_times(&self) -> Vec<HoldTimes> {
+        self.0.keeper.counters.hold_times.read()
     }
 
     /// Takes no more, and gives back everything that is held; for the end of a program.

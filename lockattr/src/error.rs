@@ -29,6 +29,11 @@ pub enum Error {
         holder: String,
         /// How long the holder's lease still runs unless it is renewed.
         remaining: Duration,
+        /// Since when the holder has the key, as far as that is known: by the store's clock, by that of the
+        /// holder where it did not have to wait, and by this machine's where this process holds the key
+        /// itself. Clocks differ, so this may lie in the future. Where a lock stays closed for its
+        /// `min_hold`, since when it is closed.
+        since: Option<SystemTime>,
     },
     /// The work was done already: a call with `once` has left its mark, which stands for as long as
     /// that call asked for. It is not waited for, however long the call would wait: the mark ends
@@ -262,23 +267,64 @@ impl fmt::Display for Error {
 }
 
 impl Error {
+    /// The key as it is shown.
+    pub(crate) fn key(&self) -> Option<&str> {
+        match self {
+            Self::Busy { key, .. }
+            | Self::Done { key, .. }
+            | Self::Unavailable { key, .. }
+            | Self::Lost { key, .. }
+            | Self::Foreign { key, .. }
+            | Self::Invalid { key, .. } => Some(key),
+            Self::Key(_) | Self::Config(_) | Self::NotInstalled | Self::AlreadyInstalled => None,
+        }
+    }
+
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match self {
+            Self::Busy { holder, .. } => Some(holder),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { remaining, .. } => Some(*remaining),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn cause(&self) -> Option<LossCause> {
+        match self {
+            Self::Lost { cause, .. } => Some(*cause),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn held(&self) -> Option<Duration> {
+        match self {
+            Self::Lost { held, .. } => Some(*held),
+            _ => None,
+        }
+    }
+
     fn write(&self, f: &mut impl Write) -> fmt::Result {
         match self {
             Self::Busy {
                 key,
                 holder,
                 remaining,
-            } => write!(
-                f,
-                "`{key}` is busy: held by {holder}, whose lease runs for another {remaining:?}"
-            ),
+                since,
+            } => {
+                write!(f, "`{key}` is busy: held by {holder}")?;
+                if let Some(since) = since {
+                    write!(f, " for {}", Age::of(*since))?;
+                }
+                write!(f, ", whose lease runs for another {remaining:?}")
+            }
             Self::Done { key, since } => {
-                let ago = since.elapsed().unwrap_or_default();
-                write!(
-                    f,
-                    "`{key}` was done {}s ago and is not to run again yet",
-                    ago.as_secs()
-                )
+                let ago = Age::of(*since);
+                write!(f, "`{key}` was done {ago} ago and is not to run again yet")
             }
             Self::Unavailable { key, source } if source.is_unacknowledged() => {
                 write!(f, "`{key}` was not taken: {source}")
@@ -306,6 +352,33 @@ impl Error {
                  with `client = …` or `client.scope(…)`",
             ),
         }
+    }
+}
+
+/// How long ago something was, in its two largest units; nothing where the clock it was read from is ahead.
+struct Age(Duration);
+
+impl Age {
+    fn of(since: SystemTime) -> Self {
+        Self(since.elapsed().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MINUTE: u64 = 60;
+        const HOUR: u64 = 60 * MINUTE;
+        const DAY: u64 = 24 * HOUR;
+        let seconds = self.0.as_secs();
+        let (large, small, of_large, of_small) = match seconds {
+            0 => return write!(f, "{}ms", self.0.as_millis()),
+            1..MINUTE => return write!(f, "{seconds}s"),
+            MINUTE..HOUR => ("m", "s", MINUTE, 1),
+            HOUR..DAY => ("h", "m", HOUR, MINUTE),
+            DAY.. => ("d", "h", DAY, HOUR),
+        };
+        let rest = seconds % of_large / of_small;
+        write!(f, "{}{large} {rest}{small}", seconds / of_large)
     }
 }
 
@@ -343,5 +416,51 @@ impl StdError for Error {
 impl From<KeyError> for Error {
     fn from(error: KeyError) -> Self {
         Self::Key(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_told_in_its_two_largest_units() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (59_999, "59s"),
+            (60_000, "1m 0s"),
+            (123_000, "2m 3s"),
+            (3_600_000, "1h 0m"),
+            (86_399_000, "23h 59m"),
+            (90_000_000, "1d 1h"),
+            (400 * 86_400_000, "400d 0h"),
+        ] {
+            assert_eq!(Age(Duration::from_millis(ms)).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn who_is_busy_is_told_with_since_when_where_that_is_known() {
+        let told = |since| {
+            let (key, holder) = ("sync:1".to_owned(), "web-3:4711".to_owned());
+            let remaining = Duration::from_secs(12);
+            let busy = Error::Busy {
+                key,
+                holder,
+                remaining,
+                since,
+            };
+            busy.to_string()
+        };
+        let ago = |seconds| Some(SystemTime::now() - Duration::from_secs(seconds));
+        let ahead = Some(SystemTime::now() + Duration::from_secs(60));
+        for (since, expected) in [(ago(7_260), " for 2h 1m"), (ahead, " for 0ms"), (None, "")] {
+            let text = format!(
+                "`sync:1` is busy: held by web-3:4711{expected}, whose lease runs for another 12s"
+            );
+            assert_eq!(told(since), text);
+        }
     }
 }

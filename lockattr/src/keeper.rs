@@ -112,10 +112,11 @@ impl Keeper {
         };
         let queues = Arc::new(WaitQueues::new(clock));
         let common = {
-            let queues = Arc::clone(&queues);
+            let (queues, tell) = (Arc::clone(&queues), background.clone());
             Common {
                 origin,
                 counters: Arc::clone(&counters),
+                advise: Box::new(move |advice| tell.tell(move || advice.tell())),
                 // Whoever waits for what was lost may ask the store for it.
                 on_end: Box::new(move |lease| queues.turn(lease.queue)),
             }
@@ -257,7 +258,7 @@ impl Keeper {
             }
             // A shutdown has taken it back.
         }
-        self.counters.released.up();
+        self.counters.released();
         true
     }
 

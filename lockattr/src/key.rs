@@ -208,6 +208,20 @@ impl Display for KeyError {
     }
 }
 
+impl KeyError {
+    /// The same without any text of the key.
+    pub(crate) fn without_text(mut self) -> Self {
+        match &mut self.kind {
+            KeyErrorKind::BlankValue { before: text, .. }
+            | KeyErrorKind::Unprintable { before: text, .. }
+            | KeyErrorKind::TooLong { starts: text }
+            | KeyErrorKind::Braces { starts: text } => "…".clone_into(text),
+            KeyErrorKind::BlankKey | KeyErrorKind::NoKeys | KeyErrorKind::TooMany => {}
+        }
+        self
+    }
+}
+
 impl StdError for KeyError {}
 
 /// The start of a text that may be long or hostile, fit for one line of a log.

@@ -6,6 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, LossCause};
 use crate::keeper::Keeper;
 use crate::limits;
@@ -88,13 +89,11 @@ impl Lease {
     }
 
     /// The key, without the client's prefix. Of several keys, all, joined by ` + `. Of a call that has
-    /// joined the lease of another, its own.
+    /// joined the lease of another, its own. As it is, also where
+    /// [`redact`](crate::ClientBuilder::redact) keeps it out of logs and errors.
     #[must_use]
     pub fn key(&self) -> &str {
-        match &self.joined {
-            Some(call) => &call.label,
-            None => self.acquisition().keys.label(),
-        }
+        self.keys_of_call().plain()
     }
 
     /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
@@ -158,7 +157,7 @@ impl Lease {
                 lease.lose(cause);
                 Err(lease.lost(lease.loss().unwrap_or(cause)))
             }
-            Err(source) => Err(source.told_of(self.key())),
+            Err(source) => Err(source.told_of(self.label())),
         }
     }
 
@@ -199,7 +198,7 @@ impl Lease {
     /// [`Error::Unavailable`] where the store could not be asked.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let ttl = limits::ttl(ttl).map_err(|reason| Error::Invalid {
-            key: self.key().to_owned(),
+            key: self.label().to_owned(),
             reason,
         })?;
         self.check_process()?;
@@ -209,6 +208,29 @@ impl Lease {
             .keeper
             .extend(handle.key, &handle.acquisition, ttl)
             .await
+    }
+
+    /// Says that the work is done: where the lease was asked for with
+    /// [`once`](crate::LockRequest::once), giving it back leaves the mark that keeps the key from
+    /// running again for so long, counted from now. Without `once` it changes nothing.
+    ///
+    /// The attribute does this for a body that was a success.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
+    /// # let client = lockattr::Client::connect("memory:").await?;
+    /// use std::time::Duration;
+    ///
+    /// let report = || client.lock("report").once(Duration::from_secs(60));
+    /// let lease = report().acquire().await?;
+    /// // … the work …
+    /// lease.mark_done();
+    /// lease.release().await?;
+    /// assert!(matches!(report().acquire().await, Err(lockattr::Error::Done { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn mark_done(&self) {
+        self.succeed();
     }
 
     /// Gives the key back and waits until the store has confirmed it. Where other handles of the
@@ -242,7 +264,7 @@ impl Lease {
             .await
     }
 
-    fn acquisition(&self) -> &Acquisition {
+    pub(crate) fn acquisition(&self) -> &Acquisition {
         &self.handle.acquisition
     }
 
@@ -254,8 +276,27 @@ impl Lease {
         }
     }
 
+    /// Which function its call is of.
+    pub(crate) fn site(&self) -> &'static CallSite {
+        let joined = self.joined.as_ref();
+        joined.map_or(self.acquisition().site, |call| call.options.site)
+    }
+
     pub(crate) fn keys(&self) -> &LockKeys {
         &self.acquisition().keys
+    }
+
+    /// The keys that this handle's own call has named.
+    pub(crate) fn keys_of_call(&self) -> &LockKeys {
+        match &self.joined {
+            Some(call) => &call.keys,
+            None => self.keys(),
+        }
+    }
+
+    /// The same as errors and logs show them.
+    pub(crate) fn label(&self) -> &str {
+        self.keys_of_call().label()
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -266,7 +307,7 @@ impl Lease {
     fn check_process(&self) -> Result<(), Error> {
         let checked = self.handle.keeper.check_process();
         checked.map_err(|reason| Error::Invalid {
-            key: self.key().to_owned(),
+            key: self.label().to_owned(),
             reason,
         })
     }
@@ -329,7 +370,7 @@ impl Lease {
             None => self.acquisition().granted,
         };
         Error::Lost {
-            key: self.key().to_owned(),
+            key: self.label().to_owned(),
             cause,
             held: self.now().saturating_duration_since(started),
         }
@@ -357,7 +398,7 @@ impl Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("key", &self.key())
+            .field("key", &self.label())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -38,16 +38,50 @@
 //!
 //! # Events
 //!
-//! Everything is told through [`tracing`](https://docs.rs/tracing), target `lockattr`: a skipped
-//! call at DEBUG; a call that did not run for an outage, or was stopped, at WARN where its caller
-//! gets the error and at ERROR where nobody does; outages of renewals and releases at WARN, once
-//! each; a mark of `once` that cannot be written any more at ERROR. [`Client::stats`] counts the same.
-//! Where no subscriber takes errors, a call without a client, and locks that are disabled, are told on
-//! stderr, once.
+#![doc = include_str!("events.md")]
 //!
-//! A subscriber that blocks holds up no renewal: what happens in the background is told on a thread of
-//! its own. When the subscriber is 256 events behind, further ones are dropped, and their number is told
-//! once it goes on.
+//! [`Client::hold_times`] says how long the leases of each function are held. One that is not renewed and takes more than half
+//! of its ttl is told at WARN, once, with a ttl that would be enough.
+//!
+//! # Metrics
+//!
+//! With the feature `metrics`, every locked function is recorded through the facade of the crate
+//! [`metrics`](https://docs.rs/metrics), 0.24, for whatever exporter the application installs as its global
+//! recorder. Each metric has the labels `function`, the function with its module, and `template`, its key's
+//! template as written, `sync:<user_id>`; never a key. A list of keys is joined by `, `. Requests by hand have an
+//! empty `function`, and the [`template`](LockRequest::template) that they name, which is empty where they name
+//! none. What several clients do is added up.
+//!
+//! | name | kind | counts or measures |
+//! |---|---|---|
+//! | `lockattr_acquired_total` | counter | calls that got a lease |
+//! | `lockattr_busy_total` | counter | calls that found the key busy, after their wait |
+//! | `lockattr_done_total` | counter | calls whose work was done already, by `once` |
+//! | `lockattr_unavailable_total` | counter | calls with neither: an outage, or a key or setting that was refused |
+//! | `lockattr_unguarded_total` | counter | acquired calls that ran without a lock in the store: `on_unavailable = run` and `local`, disabled clients |
+//! | `lockattr_lost_total` | counter | leases that ended before they were given back; label `cause`: `expired`, `deleted`, `taken`, `shutdown`, `held_too_long`, as [`LossCause`] |
+//! | `lockattr_released_late_total` | counter | leases given back in the background after that had failed first |
+//! | `lockattr_release_abandoned_total` | counter | leases that could not be given back before their keys ran out |
+//! | `lockattr_marks_lost_total` | counter | marks of `once` that could not be written |
+//! | `lockattr_handovers_total` | counter | leases passed on to a call that waited; label `kind`: `process`, from a call of the same client and without the store, or `store`, by a release elsewhere |
+//! | `lockattr_wait_seconds` | histogram | from the beginning of a call to its lease or its refusal |
+//! | `lockattr_hold_seconds` | histogram | from the grant, when the winning request was sent, until the lease was given back or lost |
+//! | `lockattr_renewal_lag_seconds` | histogram | how much later than a third of its ttl after the last one a renewal was confirmed; 0 in time |
+//! | `lockattr_ttl_used_ratio` | histogram | the share of its ttl that had passed when a lease was renewed, and when it ended: near 1 it was nearly lost |
+//! | `lockattr_held` | gauge | leases that run now |
+//! | `lockattr_waiting` | gauge | calls that have neither their lease nor a refusal yet |
+//! | `lockattr_last_success_timestamp_seconds` | gauge | when the function last came to a success under its lease, since 1970; absent before the first one. Over several processes, take the largest |
+//!
+//! Counters agree with [`Client::stats`]. A call that joins the lease of a call around it is one that was acquired, and may be
+//! lost by its own `max_hold`; it holds no lease of its own, so that its time is in no histogram but that of waiting.
+//!
+//! A function is recorded from its first call on that begins after a recorder was installed, and its series are there from
+//! then on, at 0. It keeps to that recorder: one for a thread alone (`metrics::with_local_recorder`) is no use here, as
+//! leases are renewed, lost and given back on other threads. Recorders are called where things happen, on the client's own
+//! thread too, and must not block. A process that was forked off has a copy of its parent's recorder; what it drops of its
+//! parent's leases and calls is taken off the gauges there.
+//!
+//! Where no recorder is installed a call pays for looking, without an allocation: see the repository's `BENCHMARKS.md`.
 //!
 //! # Processes and executors
 //!
@@ -59,21 +93,29 @@
 //!
 //! - `tls`: `rediss://` and `zookeeper+tls://` URLs, by rustls.
 //! - `zookeeper`: `zookeeper://` URLs, the servers of a ZooKeeper ensemble; pulls no crate in.
+//! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
+//!   and ends what is stuck.
+//! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
+//! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
 mod acquisition;
 mod attribute;
+mod call_site;
 mod client;
 mod error;
+mod hold_times;
 mod keeper;
 mod key;
 mod lease;
 mod limits;
 mod listed;
+mod observe;
 mod owner;
 mod queue;
+mod redaction;
 mod runtime;
 mod stats;
 pub mod store;
@@ -81,7 +123,11 @@ pub mod store;
 pub use acquire::around::current;
 pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, LockRequest};
+#[cfg(feature = "inspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
+pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;
@@ -110,5 +156,6 @@ pub mod __private {
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
+    pub use crate::call_site::CallSite;
     pub use crate::key::{KeyValue, KeyWriter, Keys};
 }

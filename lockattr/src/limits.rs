@@ -59,6 +59,9 @@ pub(crate) fn permits(permits: u32) -> Result<u32, String> {
     }
 }
 
+/// The fewest bytes of a key of hashes, as many as cannot be tried out.
+pub(crate) const MIN_REDACT_KEY: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -156,18 +156,30 @@ impl fmt::Debug for Random {
     }
 }
 
+/// The id of an owner and where it was made, `host:pid`; nothing where it is of another form.
+pub(crate) fn parts(owner: &str) -> Option<(&str, &str)> {
+    let (id, origin) = owner.split_once('@')?;
+    let is_id = id.len() == Simple::LENGTH && id.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_id && !origin.is_empty()).then_some((id, origin))
+}
+
 /// The part of an owner that may be shown: `host:pid`.
 pub(crate) fn shown(owner: &str) -> String {
-    match owner.split_once('@') {
-        Some((id, origin))
-            if id.len() == 32
-                && id.bytes().all(|b| b.is_ascii_hexdigit())
-                && !origin.is_empty() =>
-        {
-            origin.escape_debug().to_string()
-        }
-        _ => "unknown".to_owned(),
+    match parts(owner) {
+        Some((_, origin)) => origin.escape_debug().to_string(),
+        None => "unknown".to_owned(),
     }
+}
+
+/// When an owner's id was drawn, by the clock of where that was; nothing where the id does not say it.
+pub(crate) fn since(owner: &str) -> Option<SystemTime> {
+    let (id, _) = parts(owner)?;
+    let id = Uuid::try_parse(id).ok()?;
+    if id.get_version_num() != 7 {
+        return None;
+    }
+    let (seconds, nanos) = id.get_timestamp()?.to_unix();
+    UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
 #[cfg(test)]
@@ -181,12 +193,11 @@ mod tests {
         let [a, b] = [(); 2].map(|()| origin.owner(origin.new_id()));
         let after = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         assert_ne!(a, b);
-        let (id, rest) = a.split_once('@').unwrap();
+        let (id, rest) = parts(&a).unwrap();
         let id = Uuid::try_parse(id).unwrap();
         assert_eq!(id.get_version_num(), 7);
-        let (seconds, nanos) = id.get_timestamp().unwrap().to_unix();
-        let since = Duration::new(seconds, nanos).as_millis();
-        assert!((before.as_millis()..=after.as_millis()).contains(&since));
+        let since = since(&a).unwrap().duration_since(UNIX_EPOCH).unwrap();
+        assert!((before.as_millis()..=after.as_millis()).contains(&since.as_millis()));
         assert!(
             rest.ends_with(&format!(":{}", std::process::id())),
             "{rest}"
@@ -235,13 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_every_version_are_shown_by_their_origin() {
-        for id in [
-            "3c8698528e804726a3196da9559ced2b",
-            "019ad5b1f9c07c3f9d0a1b2c3d4e5f60",
-            "00000000000000000000000000000000",
+    fn ids_of_every_version_are_shown_by_their_origin_and_some_say_since_when() {
+        let drawn = UNIX_EPOCH + Duration::from_millis(0x019a_d5b1_f9c0);
+        for (id, expected) in [
+            ("3c8698528e804726a3196da9559ced2b", None),
+            ("019ad5b1f9c07c3f9d0a1b2c3d4e5f60", Some(drawn)),
+            ("00000000000000000000000000000000", None),
         ] {
-            assert_eq!(shown(&format!("{id}@web-7:42")), "web-7:42");
+            let owner = format!("{id}@web-7:42");
+            assert_eq!(shown(&owner), "web-7:42");
+            assert_eq!(since(&owner), expected);
         }
     }
 
@@ -249,6 +263,7 @@ mod tests {
     fn values_of_another_form_are_not_shown() {
         for value in ["", "x", "secret-token", "abc@host:1", "@host:1"] {
             assert_eq!(shown(value), "unknown");
+            assert_eq!(since(value), None);
         }
     }
 }

@@ -111,14 +111,17 @@ impl Hasher for Itself {
 pub(crate) struct Busy {
     /// `host:pid`, or nothing where it is this process.
     pub(crate) holder: Option<String>,
+    pub(crate) since: Option<SystemTime>,
     pub(crate) until: Instant,
 }
 
 impl Busy {
-    fn here(until: Instant) -> Self {
+    /// This process itself, by a lease.
+    fn here(lease: &Acquisition) -> Self {
         Self {
             holder: None,
-            until,
+            since: Some(lease.since()),
+            until: lease.end(),
         }
     }
 }
@@ -220,7 +223,7 @@ impl WaitQueues {
             && !waits
             && permits == 1
         {
-            return Entry::Busy(Busy::here(lease.end()));
+            return Entry::Busy(Busy::here(lease));
         }
         let waiters = table.waiters(id, permits);
         waiters.pass_over_overdue(now);

@@ -8,5 +8,6 @@ pub(crate) mod jitter;
 pub(crate) mod on_behalf;
 pub(crate) mod process;
 pub(crate) mod stderr;
+pub(crate) mod together;
 pub(crate) mod turns;
 pub(crate) mod waker;

@@ -2,8 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::call_site::CallSite;
+use crate::error::LossCause;
+use crate::hold_times::HoldTimesTable;
+use crate::observe::Count;
+
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[$doc:meta])* $name:ident $(=> $count:ident)?,)*) => {
         /// What a client has counted since it was made; see [`Client::stats`](crate::Client::stats).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
@@ -11,32 +16,53 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
+        /// What is counted is counted here, for the client and for the metrics of the function.
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
-            $(pub(crate) $name: Counter,)*
+            pub(crate) hold_times: HoldTimesTable,
+            $($name: Counter,)*
         }
 
         impl Counters {
             pub(crate) fn read(&self) -> Stats {
                 Stats { $($name: self.$name.0.load(Ordering::Relaxed),)* }
             }
+
+            $(counters! { @count $name $($count)? })*
+        }
+    };
+    (@count $name:ident $count:ident) => {
+        pub(crate) fn $name(&self, site: &CallSite) {
+            self.$name.up();
+            site.observed.count(Count::$count);
+        }
+    };
+    (@count lost) => {
+        pub(crate) fn lost(&self, site: &CallSite, cause: LossCause) {
+            self.lost.up();
+            site.observed.count_lost(cause);
+        }
+    };
+    (@count $name:ident) => {
+        pub(crate) fn $name(&self) {
+            self.$name.up();
         }
     };
 }
 
 counters! {
-    /// Leases granted.
-    granted,
+    /// Calls that got a lease, be it that of a call around them.
+    granted => Acquired,
     /// Calls that found the key busy, after their wait.
-    busy,
+    busy => Busy,
     /// Calls whose work was done already.
-    done,
+    done => Done,
     /// Bodies that ran without a lock in the store: `on_unavailable = run` and `local`, and every
     /// call of a disabled client.
-    unguarded,
+    unguarded => Unguarded,
     /// Calls that were answered neither with a lease nor with busy: the store could not be asked,
     /// or the key or a setting was refused.
-    unavailable,
+    unavailable => Unavailable,
     /// Leases that ended before they were given back.
     lost,
     /// Leases given back.
@@ -44,9 +70,17 @@ counters! {
     /// Releases that could not be asked while the caller waited. The keeper tries each again for
     /// as long as the lease could still stand.
     release_failed,
+    /// Leases given back by the keeper after that had failed first.
+    released_late => ReleasedLate,
+    /// Leases that the keeper could not give back in time: their keys ran out by themselves.
+    release_abandoned => ReleaseAbandoned,
     /// Marks of `once` that could not be written while they would have meant something: the work may
     /// run again before its time. Each is told at ERROR.
-    marks_lost,
+    marks_lost => MarksLost,
+    /// Leases that the next call of this client went on with, without the store.
+    handed_over_here => HandedOverHere,
+    /// Leases that a release elsewhere has granted to a call of this client that waited.
+    handed_over_by_store => HandedOverByStore,
     /// Renewals that the store confirmed.
     renewed,
     /// Renewals that could not be asked, each tried again before the lease's deadline.
@@ -54,10 +88,10 @@ counters! {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn up(&self) {
+    fn up(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -3,7 +3,8 @@
 //! [`Store`] is all that an implementer writes. A store knows its own names and clocks: it derives
 //! slots, queue entries and counters itself, and says until when a grant may be relied on.
 //!
-//! The feature `conformance` adds a suite that tells whether a store keeps its promises.
+//! The feature `conformance` adds a suite that tells whether a store keeps its promises; the feature
+//! `inspect` adds what tools need that show locks to people.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,6 +20,9 @@ mod answer;
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 pub(crate) mod fail_fast;
+#[cfg(feature = "inspect")]
+#[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+pub mod inspect;
 pub(crate) mod memory;
 pub(crate) mod quorum;
 pub(crate) mod redis;
@@ -132,6 +136,13 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// than in real time.
     fn in_callers_time(&self) -> bool {
         false
+    }
+
+    /// What shows the store's locks to people, if it can: see [`Client::inspect`](crate::Client::inspect).
+    #[cfg(feature = "inspect")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
+    fn inspect(&self) -> Option<&dyn inspect::Inspect> {
+        None
     }
 }
 
@@ -303,6 +314,11 @@ macro_rules! forward {
 
             fn in_callers_time(&self) -> bool {
                 (**self).in_callers_time()
+            }
+
+            #[cfg(feature = "inspect")]
+            fn inspect(&self) -> Option<&dyn inspect::Inspect> {
+                (**self).inspect()
             }
         }
     };

@@ -307,7 +307,9 @@ impl<'a> Stage<'a> {
     /// Writes down what is held, and who is queued; says whether that is anything.
     fn write_left(&self) -> bool {
         let mut is_anything = false;
-        let mut write = |key: &str, what: &str, owner: &str| {
+        let mut write = |key: &str, what: &str, text: &str| {
+            // A value or an entry of a queue begins with its owner.
+            let owner = text.split(' ').next().unwrap_or_default();
             let process = owner.rsplit(':').next().unwrap_or_default();
             self.pen
                 .write(0, Event::Left, key, &format!("{what} {process}"));
@@ -326,7 +328,7 @@ impl<'a> Stage<'a> {
                 let key = lock.trim_matches(['{', '}']);
                 let key = key.strip_prefix(PREFIX).unwrap_or(key);
                 for entry in entries_of(server, &queue) {
-                    write(key, "queued", entry.split(' ').next().unwrap_or_default());
+                    write(key, "queued", &entry);
                 }
             }
         }

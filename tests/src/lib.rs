@@ -20,6 +20,8 @@ pub mod fake;
 pub mod fallback;
 pub mod forger;
 pub mod log;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod monitor;
 pub mod process;
 pub mod proxy;

@@ -8,6 +8,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+mod documented;
+
+pub use documented::documented;
+
 /// One event.
 #[derive(Debug, Clone)]
 pub struct Told {
@@ -15,6 +19,10 @@ pub struct Told {
     pub level: Level,
     /// Which module.
     pub target: String,
+    /// What is the same in all such events.
+    pub message: String,
+    /// The names of its fields.
+    pub fields: Vec<&'static str>,
     /// The message and every field, as `name=value`.
     pub text: String,
 }
@@ -29,13 +37,19 @@ pub fn listen() {
     });
 }
 
-/// Everything told so far whose text contains `part`, such as a key that only one test uses.
+/// Everything told so far whose text contains `part`, such as a key that only one test uses. Events of the
+/// library are as its documentation has them.
 pub fn about(part: &str) -> Vec<Told> {
-    let told = TOLD.lock().expect("no panic while listening");
-    told.iter()
-        .filter(|told| told.text.contains(part))
-        .cloned()
-        .collect()
+    let all = TOLD.lock().expect("no panic while listening");
+    let about = all.iter().filter(|told| told.text.contains(part)).cloned();
+    let about: Vec<_> = about.collect();
+    drop(all);
+    for told in about.iter().filter(|told| told.target == "lockattr") {
+        if let Some(problem) = documented::undocumented(told) {
+            panic!("{problem}");
+        }
+    }
+    about
 }
 
 /// A listener that stands still at some events, as one that writes into a full pipe; it goes on when
@@ -103,14 +117,16 @@ impl Subscriber for Listener {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = Text(String::new());
-        event.record(&mut text);
-        stand_still_if_blocked(&text.0);
+        let mut read = Read::default();
+        event.record(&mut read);
+        stand_still_if_blocked(&read.text);
         let metadata = event.metadata();
         TOLD.lock().expect("no panic while listening").push(Told {
             level: *metadata.level(),
             target: metadata.target().to_owned(),
-            text: text.0,
+            message: read.message,
+            fields: read.fields,
+            text: read.text,
         });
     }
 
@@ -119,11 +135,21 @@ impl Subscriber for Listener {
     fn exit(&self, _: &Id) {}
 }
 
-struct Text(String);
+#[derive(Default)]
+struct Read {
+    message: String,
+    fields: Vec<&'static str>,
+    text: String,
+}
 
-impl Visit for Text {
+impl Visit for Read {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.message = format!("{value:?}");
+        } else {
+            self.fields.push(field.name());
+        }
         // A String takes everything.
-        let _ = write!(self.0, "{}={value:?} ", field.name());
+        let _ = write!(self.text, "{}={value:?} ", field.name());
     }
 }

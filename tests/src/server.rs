@@ -220,6 +220,12 @@ impl Server {
         self.words(&["GET", key]).expect("a string or nothing")
     }
 
+    /// The owner under a lock, without what is stored beside it.
+    pub fn owner(&self, lock: &str) -> Option<String> {
+        let value = self.get(lock)?;
+        value.split(' ').next().map(str::to_owned)
+    }
+
     /// Milliseconds until a key expires; negative as Redis has it (-1 never, -2 no key).
     pub fn pttl(&self, key: &str) -> i64 {
         self.words(&["PTTL", key]).expect("a number")

@@ -4,6 +4,8 @@
 #![allow(missing_docs, reason = "the names of tests say what they show")]
 
 use std::alloc::System;
+#[cfg(feature = "metrics")]
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
@@ -66,6 +68,17 @@ async fn calls_and_leases_cost_little() {
     let each = allocations(async || by_attribute(&locks).await).await;
     assert_eq!(each, OF_REDIS + OF_A_CALL);
 
+    // The same where what is observed is recorded: a function's metrics are registered once.
+    #[cfg(feature = "metrics")]
+    {
+        recorder::install();
+        let each = allocations(async || by_hand(&locks).await).await;
+        assert_eq!(each, OF_REDIS + OF_A_CALL);
+        let each = allocations(async || by_attribute(&locks).await).await;
+        assert_eq!(each, OF_REDIS + OF_A_CALL);
+        assert!(recorder::RECORDED.load(Ordering::Relaxed) > 4 * CALLS);
+    }
+
     // The handles included.
     let region = Region::new(ALLOCATOR);
     let mut leases = Vec::with_capacity(HELD);
@@ -79,8 +92,81 @@ async fn calls_and_leases_cost_little() {
     let change = region.change();
     let grown = change.bytes_allocated - change.bytes_deallocated - keys;
     let each = grown / HELD;
-    assert!(each < 280, "{each} bytes");
+    assert!(each < 288, "{each} bytes");
     drop(leases);
     locks.shutdown().await;
     assert_eq!(server.size(), 0);
+}
+
+/// A recorder that allocates nothing when something is recorded.
+#[cfg(feature = "metrics")]
+mod recorder {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use metrics::{
+        Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata,
+        Recorder, SharedString, Unit,
+    };
+
+    pub(super) static RECORDED: AtomicUsize = AtomicUsize::new(0);
+
+    pub(super) fn install() {
+        let installed = metrics::set_global_recorder(Counting);
+        assert!(installed.is_ok(), "nobody else records");
+    }
+
+    struct Counting;
+
+    fn count() {
+        RECORDED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    impl CounterFn for Counting {
+        fn increment(&self, _: u64) {
+            count();
+        }
+
+        fn absolute(&self, _: u64) {}
+    }
+
+    impl GaugeFn for Counting {
+        fn increment(&self, _: f64) {
+            count();
+        }
+
+        fn decrement(&self, _: f64) {
+            count();
+        }
+
+        fn set(&self, _: f64) {
+            count();
+        }
+    }
+
+    impl HistogramFn for Counting {
+        fn record(&self, _: f64) {
+            count();
+        }
+    }
+
+    impl Recorder for Counting {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(Arc::new(Self))
+        }
+
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(Arc::new(Self))
+        }
+
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(Arc::new(Self))
+        }
+    }
 }

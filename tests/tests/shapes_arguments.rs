@@ -163,6 +163,7 @@ fn busy(_: u8, _: &str) -> Error {
         key: String::new(),
         holder: String::new(),
         remaining: std::time::Duration::ZERO,
+        since: None,
     }
 }
 

@@ -294,6 +294,7 @@ async fn control_flow() {
                 key: String::new(),
                 holder: String::new(),
                 remaining: std::time::Duration::ZERO,
+                since: None,
             }),
         }
     })

@@ -142,6 +142,7 @@ fn busy(_: u8) -> Error {
         key: String::new(),
         holder: String::new(),
         remaining: std::time::Duration::ZERO,
+        since: None,
     }
 }
 

@@ -18,4 +18,10 @@ async fn client_url() {}
 #[distributed_lock(key = "e", on_busy = skip, client = locks)]
 async fn client_of_another_type(locks: String) {}
 
+#[distributed_lock(key = "f", on_busy = skip, redact = key)]
+async fn redact_of_what(key: u8) {}
+
+#[distributed_lock(key = "g", on_busy = skip, redact = "true")]
+async fn quoted_redact() {}
+
 fn main() {}

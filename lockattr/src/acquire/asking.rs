@@ -125,6 +125,7 @@ impl Caller<'_> {
         });
         let acquisition = Arc::new(acquisition);
         front.granted(&acquisition, Granted::Handed);
+        keeper.counters.handed_over_here(acquisition.site);
         Ok(Lease::new(acquisition, Arc::clone(keeper)))
     }
 
@@ -162,14 +163,17 @@ impl Caller<'_> {
                         lock,
                         owner,
                         remaining,
+                        since,
                         place,
                         ..
                     }) => {
                         granted_after = Granted::AmongOthers;
                         queues.set_contended(queue, true);
+                        let since = since.or_else(|| owner::since(&owner));
                         let holder = owner::shown(&owner);
                         front.busy(&Busy {
                             holder: Some(holder.clone()),
+                            since,
                             until: now + remaining,
                         });
                         if now >= give_up {
@@ -177,6 +181,7 @@ impl Caller<'_> {
                                 key: asked.key(lock),
                                 holder,
                                 remaining,
+                                since,
                             });
                         }
                         let look = next_look(now, place, remaining, &mut pause);
@@ -210,7 +215,10 @@ impl Caller<'_> {
                     // What has run out by half is asked for anew.
                     && asked.now() + relied_on(ttl) / 2 < until
                 {
-                    return asked.into_lease(front, slot, until, granted_after);
+                    let lease = asked.into_lease(front, slot, until, granted_after)?;
+                    let site = lease.site();
+                    self.keeper.counters.handed_over_by_store(site);
+                    return Ok(lease);
                 }
                 front.expect(asked.answered_by());
                 answer = asked.once(true).await;
@@ -258,6 +266,7 @@ impl Caller<'_> {
             key: call.keys.label().to_owned(),
             holder: busy.holder.unwrap_or_else(|| self.keeper.origin().shown()),
             remaining: busy.until.saturating_duration_since(call.clock.now()),
+            since: busy.since,
         }
     }
 }

@@ -6,10 +6,11 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::{Call, Context, FIRST_PAUSE, Rare, WhenUnavailable, asking, growing, rare};
 use crate::acquisition::{Acquisition, LockKeys};
+use crate::call_site::CallSite;
 use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
@@ -124,7 +125,7 @@ impl Context {
     ) -> Rare<'_, Lease> {
         rare(&self.keeper, async move {
             // A fallback lives in its caller's time, as the store may not.
-            let left = call.left();
+            let (left, site) = (call.left(), call.options.site);
             call.clock = Clock::of_caller();
             call.give_up = call.clock.now() + left;
             let lease = match when_unavailable {
@@ -138,8 +139,8 @@ impl Context {
                     .await?
                 }
             };
-            self.keeper.counters.unguarded.up();
-            tracing::warn!(target: "lockattr", %error, "{}", when_unavailable.told());
+            self.keeper.counters.unguarded(site);
+            tell(when_unavailable, site, &error);
             Ok(lease)
         })
     }
@@ -174,7 +175,7 @@ impl Context {
         let refusals = local.memory.refusals(keys.locks(), keys.permits());
         let done = |(_, refusal): &(usize, Refusal)| match refusal {
             Refusal::Done(since) => Some(*since),
-            Refusal::Held(_) => None,
+            Refusal::Held(..) => None,
         };
         if let Some(since) = refusals.iter().find_map(done) {
             let key = keys.label().to_owned();
@@ -186,7 +187,7 @@ impl Context {
         let theirs = refusals
             .into_iter()
             .filter_map(|(slot, refusal)| match refusal {
-                Refusal::Held(remaining) => Some((slot, remaining)),
+                Refusal::Held(remaining, since) => Some((slot, remaining, since)),
                 Refusal::Done(_) => None,
             });
         self.conflict(&self.keeper, keys, check, &theirs.collect::<Vec<_>>())
@@ -201,7 +202,10 @@ impl Context {
             let held = theirs.iter().flat_map(|lease| {
                 let wanted = keys.locks().iter().enumerate();
                 let held = wanted.filter(|(_, lock)| lease.keys.locks().contains(lock));
-                held.map(|(lock, _)| (lock, lease.slot(), lease.owner(), left(lease)))
+                held.map(|(lock, _)| {
+                    let (slot, owner) = (lease.slot(), lease.owner());
+                    (lock, slot, owner, lease.since(), left(lease))
+                })
             });
             local
                 .memory
@@ -210,23 +214,23 @@ impl Context {
         }
         let theirs: Vec<_> = theirs
             .iter()
-            .map(|lease| (lease.slot(), left(lease)))
+            .map(|lease| (lease.slot(), left(lease), lease.since()))
             .collect();
         self.conflict(&local.keeper, keys, check, &theirs)
     }
 
-    /// Whether slots that are held in the other store, each with how long it is yet, leave none to this
-    /// call, or are also that which this keeper was granted.
+    /// Whether slots that are held in the other store, each with how long it is yet and since when, leave none
+    /// to this call, or are also that which this keeper was granted.
     fn conflict(
         &self,
         keeper: &Keeper,
         keys: &LockKeys,
         check: Check,
-        theirs: &[(usize, Duration)],
+        theirs: &[(usize, Duration, SystemTime)],
     ) -> Option<Conflict> {
         // Where the other store holds nothing of it, this one's leases are not gone through.
-        let first = theirs.iter().map(|(_, remaining)| *remaining).min()?;
-        let slots = theirs.iter().map(|(slot, _)| *slot);
+        let (_, first, since) = theirs.iter().min_by_key(|(_, remaining, _)| *remaining)?;
+        let slots = theirs.iter().map(|(slot, ..)| *slot);
         let conflicts = match check {
             Check::AfterGrant(slot) => slots.into_iter().any(|theirs| theirs == slot),
             Check::BeforeAsking => {
@@ -237,9 +241,25 @@ impl Context {
             }
         };
         conflicts.then(|| Conflict {
-            error: self.busy_here(keys.label(), first),
+            error: self.busy_here(keys.label(), *first, *since),
             passes: true,
         })
+    }
+}
+
+fn tell(fallback: WhenUnavailable, site: &CallSite, error: &Error) {
+    let (function, template) = (site.told_function(), site.told_template());
+    let key = error.key();
+    match fallback {
+        WhenUnavailable::Fail => {}
+        WhenUnavailable::Run => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs without a lock: the store could not be asked"
+        ),
+        WhenUnavailable::Local => tracing::warn!(
+            target: "lockattr", function, template, key, %error,
+            "a locked function runs on a lock of this process alone: the store could not be asked"
+        ),
     }
 }
 

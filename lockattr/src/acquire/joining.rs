@@ -4,9 +4,10 @@
 use std::fmt::Write;
 
 use super::{Call, Context};
-use crate::acquisition::LeaseOptions;
+use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::error::Error;
 use crate::lease::{Joint, Lease};
+use crate::redaction::Redactor;
 use crate::runtime::background::Elapsed;
 use crate::runtime::turns::MyTurn;
 
@@ -20,8 +21,8 @@ pub(super) enum Joined {
 
 /// Keys that are held around a call.
 pub(super) struct HeldAround {
-    /// All keys of the call, as the user knows them.
-    label: String,
+    /// All keys of the call.
+    keys: LockKeys,
     joints: Vec<Joint>,
     turns_taken: Vec<MyTurn>,
 }
@@ -29,7 +30,7 @@ pub(super) struct HeldAround {
 impl HeldAround {
     /// The lease of a call that holds these keys beside the lease's own.
     pub(super) fn beside(self, lease: Lease, options: LeaseOptions) -> Lease {
-        lease.joined(self.label, options, self.joints, self.turns_taken)
+        lease.joined(self.keys, options, self.joints, self.turns_taken)
     }
 }
 
@@ -74,10 +75,10 @@ impl Context {
             let key = call.keys.label().to_owned();
             return Err(Error::Done { key, since });
         }
-        let label = call.keys.label().to_owned();
+        let keys = call.keys.clone();
         if missing.is_empty() {
             return Ok(Some(Joined::All(first.joined(
-                label,
+                keys,
                 call.options,
                 joints,
                 turns_taken,
@@ -85,7 +86,7 @@ impl Context {
         }
         call.keys = call.keys.only(|lock| missing.contains(lock));
         Ok(Some(Joined::Some(HeldAround {
-            label,
+            keys,
             joints,
             turns_taken,
         })))
@@ -96,17 +97,23 @@ impl Context {
         let turn = call
             .clock
             .until(background, call.give_up, lease.turn_under());
-        turn.await
-            .map_err(|Elapsed| self.busy_here(lease.key(), lease.remaining()))
+        turn.await.map_err(|Elapsed| {
+            let key = lease.keys_of_call().label_for(call.keys.redactor());
+            self.busy_here(&key, lease.remaining(), lease.acquisition().since())
+        })
     }
 }
 
-/// Says in a busy error what its call holds itself.
-pub(super) fn while_holding(mut error: Error, around: &[Lease]) -> Error {
+/// Says in a busy error what its call holds itself, redacted where the call is.
+pub(super) fn while_holding(
+    mut error: Error,
+    around: &[Lease],
+    redactor: Option<&Redactor>,
+) -> Error {
     if let Error::Busy { key, holder, .. } = &mut error {
         let mut held: Vec<_> = around
             .iter()
-            .map(Lease::key)
+            .map(|lease| lease.keys_of_call().label_for(redactor))
             .filter(|held| held != key)
             .collect();
         held.dedup();

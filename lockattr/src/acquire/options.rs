@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::acquisition::LeaseOptions;
+use crate::call_site::CallSite;
 use crate::limits;
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct CallOptions {
+    pub(super) site: &'static CallSite,
     ttl: Option<Duration>,
     pub(super) wait: Duration,
     renew: bool,
@@ -17,6 +19,7 @@ pub struct CallOptions {
     once: Option<Duration>,
     grace: Option<Duration>,
     pub(super) permits: u32,
+    pub(super) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
 }
 
@@ -28,29 +31,11 @@ pub(super) enum WhenUnavailable {
     Local,
 }
 
-impl WhenUnavailable {
-    pub(super) fn told(self) -> &'static str {
-        match self {
-            Self::Fail => "a locked function did not run",
-            Self::Run => "a locked function runs without a lock: the store could not be asked",
-            Self::Local => {
-                "a locked function runs on a lock of this process alone: the store could not be \
-                 asked"
-            }
-        }
-    }
-}
-
-impl Default for CallOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl CallOptions {
-    /// The client's ttl, one try, renewed, one holder.
-    pub const fn new() -> Self {
+    /// For a call from there: the client's ttl, one try, renewed, one holder.
+    pub const fn at(site: &'static CallSite) -> Self {
         Self {
+            site,
             ttl: None,
             wait: Duration::ZERO,
             renew: true,
@@ -59,8 +44,19 @@ impl CallOptions {
             once: None,
             grace: None,
             permits: 1,
+            redact: None,
             when_unavailable: WhenUnavailable::Fail,
         }
+    }
+
+    /// The same for a call from elsewhere.
+    pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
+        self.site = site;
+        self
+    }
+
+    pub(crate) fn site(&self) -> &'static CallSite {
+        self.site
     }
 
     /// The lease's length.
@@ -111,6 +107,12 @@ impl CallOptions {
         self
     }
 
+    /// Whether a hash is shown in the place of the key; the client's setting where it is not called.
+    pub const fn redact(mut self, redact: bool) -> Self {
+        self.redact = Some(redact);
+        self
+    }
+
     /// Runs without a lock while the store cannot be asked.
     pub const fn run_when_unavailable(mut self) -> Self {
         self.when_unavailable = WhenUnavailable::Run;
@@ -131,6 +133,7 @@ impl CallOptions {
                 .transpose()
         };
         let options = LeaseOptions {
+            site: self.site,
             ttl: limits::ttl(self.ttl.unwrap_or(default_ttl))?,
             renew: self.renew,
             min_hold: length("a min_hold", self.min_hold)?.unwrap_or_default(),

@@ -3,12 +3,13 @@
 use std::slice;
 
 use crate::key::{self, Keys};
+use crate::redaction::Redactor;
 
 /// The lock keys of one acquisition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockKeys {
     /// Whole keys, the client's prefix included.
-    locks: OneOrSeveral,
+    locks: Locks,
     /// The length of the prefix.
     prefix: u16,
     /// How many holders there may be at a time.
@@ -16,44 +17,65 @@ pub(crate) struct LockKeys {
 }
 
 #[derive(Clone, Debug)]
-enum OneOrSeveral {
+enum Locks {
+    /// What most are: one, shown as it is.
     One(String),
-    Several(Box<Several>),
+    Listed(Box<Listed>),
 }
 
-impl Default for OneOrSeveral {
+impl Default for Locks {
     fn default() -> Self {
         Self::One(String::new())
     }
 }
 
 #[derive(Clone, Debug)]
-struct Several {
+struct Listed {
     locks: Vec<String>,
     /// The keys as the user knows them.
+    plain: String,
+    redacted: Option<Redacted>,
+}
+
+#[derive(Clone, Debug)]
+struct Redacted {
+    by: Redactor,
     label: String,
 }
 
 impl LockKeys {
-    pub(crate) fn new(prefix: &str, keys: Keys, permits: u32) -> Self {
+    pub(crate) fn new(prefix: &str, keys: Keys, permits: u32, redactor: Option<&Redactor>) -> Self {
         let locks = keys.into_iter().map(|key| key.prefixed(prefix));
+        let prefix = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
         Self {
             // A prefix has a few hundred bytes, and a key a thousand permits, at most.
             permits: u16::try_from(permits).unwrap_or(u16::MAX),
-            ..Self::of(locks, u16::try_from(prefix.len()).unwrap_or(u16::MAX))
+            ..Self::of(locks, prefix, redactor)
         }
     }
 
     /// One key, which is what most are, takes no list.
-    fn of(mut locks: impl Iterator<Item = String>, prefix: u16) -> Self {
+    fn of(
+        mut locks: impl Iterator<Item = String>,
+        prefix: u16,
+        redactor: Option<&Redactor>,
+    ) -> Self {
         let first = locks.next().unwrap_or_default();
-        let locks = if let Some(second) = locks.next() {
-            let locks: Vec<_> = [first, second].into_iter().chain(locks).collect();
-            let labels = locks.iter().map(|lock| &lock[usize::from(prefix)..]);
-            let label = key::label(&labels.collect::<Vec<_>>());
-            OneOrSeveral::Several(Box::new(Several { locks, label }))
+        let second = locks.next();
+        let locks = if second.is_none() && redactor.is_none() {
+            Locks::One(first)
         } else {
-            OneOrSeveral::One(first)
+            let locks: Vec<_> = [first].into_iter().chain(second).chain(locks).collect();
+            let plain = key::label(&keys(&locks, prefix).collect::<Vec<_>>());
+            let redacted = redactor.map(|by| Redacted {
+                by: by.clone(),
+                label: redacted_label(&locks, prefix, by),
+            });
+            Locks::Listed(Box::new(Listed {
+                locks,
+                plain,
+                redacted,
+            }))
         };
         Self {
             locks,
@@ -65,22 +87,25 @@ impl LockKeys {
     /// Those of several locks for which this is true.
     pub(crate) fn only(&self, wanted: impl Fn(&String) -> bool) -> Self {
         let wanted = self.locks().iter().filter(|lock| wanted(lock)).cloned();
-        Self::of(wanted, self.prefix)
+        Self::of(wanted, self.prefix, self.redactor())
     }
 
     /// The whole lock keys, the client's prefix included.
     pub(crate) fn locks(&self) -> &[String] {
         match &self.locks {
-            OneOrSeveral::One(lock) => slice::from_ref(lock),
-            OneOrSeveral::Several(several) => &several.locks,
+            Locks::One(lock) => slice::from_ref(lock),
+            Locks::Listed(listed) => &listed.locks,
         }
     }
 
-    /// One of the keys as the user knows it.
+    /// One of the keys as errors and logs show it.
     pub(crate) fn key(&self, lock: usize) -> String {
         let lock = self.locks().get(lock);
         let key = lock.map(|lock| &lock[usize::from(self.prefix)..]);
-        key.unwrap_or(self.label()).to_owned()
+        match (key, self.redactor()) {
+            (Some(key), Some(redactor)) => redactor.redacted(key),
+            (key, _) => key.unwrap_or(self.label()).to_owned(),
+        }
     }
 
     /// How many holders may be at a time.
@@ -88,18 +113,56 @@ impl LockKeys {
         self.permits.into()
     }
 
-    /// The keys as the user knows them, for errors and logs.
+    /// The keys as errors and logs show them.
     pub(crate) fn label(&self) -> &str {
-        match &self.locks {
-            OneOrSeveral::One(lock) => &lock[usize::from(self.prefix)..],
-            OneOrSeveral::Several(several) => &several.label,
+        if let Locks::Listed(listed) = &self.locks
+            && let Some(redacted) = &listed.redacted
+        {
+            return &redacted.label;
+        }
+        self.plain()
+    }
+
+    /// The same for whoever is to see no more of it than this shows.
+    pub(crate) fn label_for(&self, redactor: Option<&Redactor>) -> String {
+        match redactor {
+            Some(redactor) => redacted_label(self.locks(), self.prefix, redactor),
+            None => self.label().to_owned(),
         }
     }
+
+    /// The keys as the user knows them.
+    pub(crate) fn plain(&self) -> &str {
+        match &self.locks {
+            Locks::One(lock) => &lock[usize::from(self.prefix)..],
+            Locks::Listed(listed) => &listed.plain,
+        }
+    }
+
+    /// What redacts them where they are shown, if anything does.
+    pub(crate) fn redactor(&self) -> Option<&Redactor> {
+        match &self.locks {
+            Locks::One(_) => None,
+            Locks::Listed(listed) => Some(&listed.redacted.as_ref()?.by),
+        }
+    }
+}
+
+/// Lock keys without their prefix.
+fn keys(locks: &[String], prefix: u16) -> impl Iterator<Item = &str> {
+    locks.iter().map(move |lock| &lock[usize::from(prefix)..])
+}
+
+fn redacted_label(locks: &[String], prefix: u16, redactor: &Redactor) -> String {
+    let shown: Vec<_> = keys(locks, prefix)
+        .map(|key| redactor.redacted(key))
+        .collect();
+    key::label(&shown.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 impl LockKeys {
     pub(crate) fn of_one(lock: &str) -> Self {
-        Self::of([lock.to_owned()].into_iter(), 0)
+        Self::of([lock.to_owned()].into_iter(), 0, None)
     }
 }

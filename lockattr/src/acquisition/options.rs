@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use crate::call_site::CallSite;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseOptions {
+    /// Which function it is for.
+    pub(crate) site: &'static CallSite,
     pub(crate) ttl: Duration,
     /// Whether the keeper renews it.
     pub(crate) renew: bool,
@@ -19,8 +23,9 @@ pub(crate) struct LeaseOptions {
 
 impl LeaseOptions {
     /// A lease of that ttl and nothing more.
-    pub(crate) fn plain(ttl: Duration, renew: bool) -> Self {
+    pub(crate) fn plain(site: &'static CallSite, ttl: Duration, renew: bool) -> Self {
         Self {
+            site,
             ttl,
             renew,
             min_hold: Duration::ZERO,

@@ -4,7 +4,7 @@
 //! have been asked for since. When to ask is the keeper's affair.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::shortenings::Shortenings;
 use super::{Acquisition, Aside};
@@ -220,6 +220,13 @@ impl Acquisition {
     fn nanos(&self, until: Instant) -> u64 {
         let after = until.saturating_duration_since(self.granted);
         u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Since when it is held, or was handed over, by this machine's clock.
+    pub(crate) fn since(&self) -> SystemTime {
+        let now = SystemTime::now();
+        let age = self.clock.now().saturating_duration_since(self.granted);
+        now.checked_sub(age).unwrap_or(now)
     }
 
     /// When the lease ends unless it is renewed, and at the latest.

@@ -1,4 +1,4 @@
-//! What an expansion answers when its body did not run, or not to its end, and what the log is told.
+//! What an expansion answers when its body did not run, or not to its end.
 #![expect(
     clippy::needless_pass_by_value,
     reason = "an expansion hands its error over, whether or not the answer keeps it"
@@ -8,107 +8,97 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Once;
 use std::task::{Context, Poll};
 
+use super::ended::CallError;
 use super::policy::{
     OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
     OnUnavailableSkip,
 };
-use crate::error::Error;
-use crate::runtime::stderr;
 
 /// `on_busy = skip`.
 #[must_use]
-pub fn busy_skip<R: OnBusySkip>(error: Error) -> R {
-    tell_busy(&error);
+pub fn busy_skip<R: OnBusySkip>(ended: CallError) -> R {
+    ended.tell_busy();
     R::answer()
 }
 
 /// `on_busy = error`.
 #[must_use]
-pub fn busy_error<R: OnBusyError>(error: Error) -> R {
-    tell_busy(&error);
-    R::answer(error)
+pub fn busy_error<R: OnBusyError>(ended: CallError) -> R {
+    ended.tell_busy();
+    R::answer(ended.error)
 }
 
 /// `on_busy = return …`.
-pub fn busy_return(error: Error) {
-    tell_busy(&error);
+pub fn busy_return(ended: CallError) {
+    ended.tell_busy();
 }
 
 /// `on_done = skip`.
 #[must_use]
-pub fn done_skip<R: OnDoneSkip>(error: Error) -> R {
-    tell_done(&error);
+pub fn done_skip<R: OnDoneSkip>(ended: CallError) -> R {
+    ended.tell_done();
     R::answer()
 }
 
 /// `on_done = error`.
 #[must_use]
-pub fn done_error<R: OnDoneError>(error: Error) -> R {
-    tell_done(&error);
-    R::answer(error)
+pub fn done_error<R: OnDoneError>(ended: CallError) -> R {
+    ended.tell_done();
+    R::answer(ended.error)
 }
 
 /// `on_done = return …`.
-pub fn done_return(error: Error) {
-    tell_done(&error);
+pub fn done_return(ended: CallError) {
+    ended.tell_done();
 }
 
 /// `on_unavailable = skip`.
 #[must_use]
-pub fn down_skip<R: OnUnavailableSkip>(error: Error) -> R {
-    tell_down(&error);
+pub fn down_skip<R: OnUnavailableSkip>(ended: CallError) -> R {
+    ended.tell_down(false);
     R::answer()
 }
 
 /// `on_unavailable = error`.
 #[must_use]
-pub fn down_error<R: OnUnavailableError>(error: Error) -> R {
-    if R::CARRIES {
-        tracing::warn!(target: "lockattr", %error, "{NOT_RUN}");
-    } else {
-        tell_down(&error);
-    }
-    R::answer(error)
+pub fn down_error<R: OnUnavailableError>(ended: CallError) -> R {
+    ended.tell_down(R::CARRIES);
+    R::answer(ended.error)
 }
 
 /// `on_unavailable = return …`.
-pub fn down_return(error: Error) {
-    tell_down(&error);
+pub fn down_return(ended: CallError) {
+    ended.tell_down(false);
 }
 
 /// `on_lost = cancel`.
 #[must_use]
-pub fn lost_cancel<R: OnLostCancel>(error: Error) -> R {
-    if R::CARRIES {
-        tracing::warn!(target: "lockattr", %error, "{STOPPED}");
-    } else {
-        tell_lost(&error);
-    }
-    R::answer(error)
+pub fn lost_cancel<R: OnLostCancel>(ended: CallError) -> R {
+    ended.tell_lost(R::CARRIES);
+    R::answer(ended.error)
 }
 
 /// `on_lost = return …`.
-pub fn lost_return(error: Error) {
-    tell_lost(&error);
+pub fn lost_return(ended: CallError) {
+    ended.tell_lost(false);
 }
 
 /// `on_lost = continue`.
-pub fn lost_continue<R>((value, ended): (R, Option<Error>)) -> R {
-    if let Some(error) = ended {
-        tracing::warn!(target: "lockattr", %error, "a locked function went on after its lease had ended");
+pub fn lost_continue<R>((value, lost): (R, Option<CallError>)) -> R {
+    if let Some(lost) = lost {
+        lost.tell_went_on();
     }
     value
 }
 
 /// Runs a body that may end in a loss, and answers with its value or that of the loss.
-pub fn unless_lost<R, F: Future<Output = Result<R, Error>>>(
+pub fn unless_lost<R, F: Future<Output = Result<R, CallError>>>(
     run: Pin<&mut F>,
-    lost: fn(Error) -> R,
+    lost: fn(CallError) -> R,
 ) -> impl Future<Output = R> {
-    let answer = move |ended: Result<R, Error>| ended.unwrap_or_else(lost);
+    let answer = move |ended: Result<R, CallError>| ended.unwrap_or_else(lost);
     Answered { run, answer }
 }
 
@@ -131,32 +121,6 @@ impl<R, F: Future, A: Fn(F::Output) -> R + Unpin> Future for Answered<'_, F, A> 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         self.run.as_mut().poll(cx).map(&self.answer)
     }
-}
-
-const NOT_RUN: &str = "a locked function did not run";
-const STOPPED: &str = "a locked function was stopped: its lease had ended";
-
-fn tell_busy(error: &Error) {
-    tracing::debug!(target: "lockattr", %error, "a locked function did not run: its key is busy");
-}
-
-fn tell_done(error: &Error) {
-    tracing::debug!(target: "lockattr", %error, "a locked function did not run: its work is done");
-}
-
-/// For answers that do not tell the caller: the log is the only place that does.
-fn tell_down(error: &Error) {
-    static TOLD: Once = Once::new();
-    tracing::error!(target: "lockattr", %error, "{NOT_RUN}");
-    // A program that has forgotten its client may well have no log either.
-    if matches!(error, Error::NotInstalled) {
-        TOLD.call_once(|| stderr::tell_unless_logged(&format!("{NOT_RUN}: {error}")));
-    }
-}
-
-/// For answers that do not tell the caller: the log is the only place that does.
-fn tell_lost(error: &Error) {
-    tracing::error!(target: "lockattr", %error, "{STOPPED}");
 }
 
 /// How a body came to its end.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::answer::{End, Verdict};
+use super::ended::CallError;
 use crate::acquire::around::Under;
 use crate::error::{Error, LossCause};
 use crate::lease::Lease;
@@ -64,7 +65,7 @@ impl<T: Send> Ending<T> {
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = Result<T, Error>> + use<'a, T, F, L> {
+    ) -> impl Future<Output = Result<T, CallError>> + use<'a, T, F, L> {
         Within {
             body,
             watch: Some(Watch::new(lease)),
@@ -79,7 +80,7 @@ impl<T: Send> Ending<T> {
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
         judge: fn(&T) -> End,
-    ) -> impl Future<Output = (T, Option<Error>)> + use<'a, T, F, L> {
+    ) -> impl Future<Output = (T, Option<CallError>)> + use<'a, T, F, L> {
         ToTheEnd {
             body,
             rest: Rest::new(lease, leaving, judge),
@@ -96,7 +97,7 @@ impl InBackground {
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = Result<F::Output, Error>> + use<'a, F, L> {
+    ) -> impl Future<Output = Result<F::Output, CallError>> + use<'a, F, L> {
         let watch = Watch::new(lease);
         async move {
             let mut watch = watch;
@@ -115,7 +116,7 @@ impl InBackground {
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
         judge: fn(&F::Output) -> End,
-    ) -> impl Future<Output = (F::Output, Option<Error>)> + use<'a, F, L> {
+    ) -> impl Future<Output = (F::Output, Option<CallError>)> + use<'a, F, L> {
         async move {
             let value = poll_fn(|cx| poll_under(lease, body.as_mut(), cx)).await;
             let lost = begin_to_leave(lease, judge(&value));
@@ -139,17 +140,27 @@ pub fn leave(lease: &Lease) -> impl Leaving + Send {
 
 /// The end of a body whose lease is given back when it is dropped, right after; the error says that
 /// it had ended before the body did.
-fn begin_to_leave(lease: &Lease, end: End) -> Option<Error> {
+fn begin_to_leave(lease: &Lease, end: End) -> Option<CallError> {
     if end == End::Success {
         lease.succeed();
     }
-    lease.check().err().and_then(|lost| weigh(lost, end))
+    let left = lease.check();
+    observe(lease, end, &left);
+    let lost = left.err()?;
+    weigh(CallError::new(lost, lease.site()), end)
+}
+
+/// A body that has come to a success under its lease is told to the metrics of its function.
+fn observe(lease: &Lease, end: End, left: &Result<(), Error>) {
+    if end == End::Success && left.is_ok() {
+        lease.site().observed.succeeded();
+    }
 }
 
 /// A body's own error stands, and the loss is only told to the log.
-fn weigh(lost: Error, end: End) -> Option<Error> {
+fn weigh(lost: CallError, end: End) -> Option<CallError> {
     if end == End::Failure {
-        tracing::warn!(target: "lockattr", error = %lost, "the lease of a locked function that failed had ended before");
+        lost.tell_failed();
         return None;
     }
     Some(lost)
@@ -170,7 +181,7 @@ struct Within<'a, F: Future, L> {
 impl<F: Future, L> Unpin for Within<'_, F, L> {}
 
 impl<F: Future, L: Leaving> Future for Within<'_, F, L> {
-    type Output = Result<F::Output, Error>;
+    type Output = Result<F::Output, CallError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -189,7 +200,7 @@ struct ToTheEnd<'a, F: Future, L> {
 impl<F: Future, L> Unpin for ToTheEnd<'_, F, L> {}
 
 impl<F: Future, L: Leaving> Future for ToTheEnd<'_, F, L> {
-    type Output = (F::Output, Option<Error>);
+    type Output = (F::Output, Option<CallError>);
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -221,7 +232,7 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
         watch: &mut Option<Watch<'_>>,
         body: Pin<&mut dyn Future<Output = T>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<T, Error>> {
+    ) -> Poll<Result<T, CallError>> {
         if let Some(watched) = watch {
             let value = ready!(watched.poll_body(body, cx))?;
             *watch = None;
@@ -238,7 +249,7 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
         &mut self,
         body: Pin<&mut dyn Future<Output = T>>,
         cx: &mut Context<'_>,
-    ) -> Poll<(T, Option<Error>)> {
+    ) -> Poll<(T, Option<CallError>)> {
         if self.ended.is_none() {
             let value = ready!(poll_under(self.lease, body, cx));
             self.begin(value);
@@ -255,12 +266,16 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
     }
 
     /// The value, and the loss that is to be answered in its place: but not in that of an error.
-    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<(T, Option<Error>)> {
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> Poll<(T, Option<CallError>)> {
         let left = ready!(self.leaving.as_mut().poll(cx));
         let Some((value, end)) = self.ended.take() else {
             unreachable!("a future is not polled after its end");
         };
-        let lost = left.err().and_then(|lost| weigh(lost, end));
+        observe(self.lease, end, &left);
+        let lost = left.err().and_then(|lost| {
+            let lost = CallError::new(lost, self.lease.site());
+            weigh(lost, end)
+        });
         Poll::Ready((value, lost))
     }
 }
@@ -302,9 +317,9 @@ impl<'a> Watch<'a> {
         &mut self,
         body: Pin<&mut dyn Future<Output = T>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<T, Error>> {
+    ) -> Poll<Result<T, CallError>> {
         match self.poll_end(cx) {
-            Some(error) => Poll::Ready(Err(error)),
+            Some(error) => Poll::Ready(Err(CallError::new(error, self.lease.site()))),
             None => poll_under(self.lease, body, cx).map(Ok),
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::key;
 use crate::limits;
+use crate::redaction::SecretKey;
 use crate::store::redis::{self, Credentials, Replicas};
 
 mod connect;
@@ -33,6 +34,8 @@ pub struct ClientBuilder {
     fail_fast: Option<Duration>,
     replicas: Option<Replicas>,
     delayed_restart: Option<Duration>,
+    redact: bool,
+    redact_key: Option<SecretKey>,
     access: redis::Access,
 }
 
@@ -47,6 +50,8 @@ impl Default for ClientBuilder {
             fail_fast: None,
             replicas: None,
             delayed_restart: None,
+            redact: false,
+            redact_key: None,
             access: redis::Access::default(),
         }
     }
@@ -178,6 +183,34 @@ impl ClientBuilder {
         self
     }
 
+    /// Whether a keyed hash, `redacted:` and 16 hexadecimal digits, stands in the place of every key that
+    /// would be shown: in the fields and the text of errors, in logs and spans, in `Debug`. Off unless
+    /// set. A call may say otherwise: `redact = …` of an attribute, or
+    /// [`LockRequest::redact`](crate::LockRequest::redact). For keys that hold personal data.
+    ///
+    /// [`Client::redacted`](crate::Client::redacted) computes the hash of a key, and
+    /// [`Lease::key`](crate::Lease::key) gives the key itself to the program. The key that the store has
+    /// stays as it is, for all who exclude each other have to write the same: whoever can read the store,
+    /// or its own logs, reads it there. What a store of one's own writes into its errors is its own affair.
+    ///
+    /// The hash is cut to 64 bits of an HMAC-SHA1 ([RFC 2104](https://www.rfc-editor.org/rfc/rfc2104))
+    /// under the [`redact_key`](Self::redact_key).
+    pub fn redact(mut self, redact: bool) -> Self {
+        self.redact = redact;
+        self
+    }
+
+    /// The secret key of the hashes that [`redact`](Self::redact) shows: at least 16 bytes, drawn at random.
+    /// Processes with the same key show the same hash, so that one lock can be followed through the logs
+    /// of all. Whoever has it can try out which key a hash is.
+    ///
+    /// Where it is not set each client draws its own, and a hash can be followed within the logs of that
+    /// client alone: nothing that all processes know without being told would be a secret.
+    pub fn redact_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.redact_key = Some(SecretKey::new(key.into()));
+        self
+    }
+
     /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
@@ -266,6 +299,9 @@ impl ClientBuilder {
             ));
         }
         limits::ttl(self.ttl).map_err(Error::Config)?;
+        if let Some(key) = &self.redact_key {
+            key.check().map_err(Error::Config)?;
+        }
         if let Some(longest_ttl) = self.delayed_restart {
             limits::ttl(longest_ttl).map_err(Error::Config)?;
         }

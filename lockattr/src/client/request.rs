@@ -1,29 +1,39 @@
 //! A request for a key, made by hand.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::Client;
 use crate::acquire::{CallOptions, Nesting};
+use crate::call_site::CallSite;
 use crate::error::Error;
-use crate::key::Keys;
+use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 
 /// A key that is about to be asked for; see [`Client::lock`].
-#[derive(Debug)]
 #[must_use = "a request takes nothing before `acquire().await`"]
 pub struct LockRequest {
     client: Client,
-    keys: Result<Keys, Error>,
+    keys: Result<Keys, KeyError>,
     settings: CallOptions,
 }
 
 impl LockRequest {
-    pub(super) fn new(client: Client, keys: Result<Keys, Error>) -> Self {
+    pub(super) fn new(client: Client, keys: Result<Keys, KeyError>) -> Self {
         Self {
             client,
             keys,
-            settings: CallOptions::new(),
+            settings: CallOptions::at(CallSite::unnamed()),
         }
+    }
+
+    /// What the keys of such requests have in common, `sync:<user_id>` for example, by which they are told
+    /// from other requests wherever no single key is named. It says nothing of which key is taken.
+    ///
+    /// Empty where this is not called. A process tells 1,024 of them apart, and takes further ones for empty.
+    pub fn template(mut self, template: &'static str) -> Self {
+        self.settings = self.settings.of_site(CallSite::of_template(template));
+        self
     }
 
     /// The lease's length: at least 10 ms, at most 366 days, rounded down to whole milliseconds.
@@ -65,10 +75,25 @@ impl LockRequest {
         self
     }
 
+    /// For how long the key does not run again once its work is done, as
+    /// [`Lease::mark_done`] says: from 1 ms to 366 days. Nothing where this is not called.
+    pub fn once(mut self, length: Duration) -> Self {
+        self.settings = self.settings.once(length);
+        self
+    }
+
     /// How many holders the key has at a time: from 1 to 1,000. One where this is not called.
     /// [`Lease::slot`] says which of them a lease is.
     pub fn permits(mut self, permits: u32) -> Self {
         self.settings = self.settings.permits(permits);
+        self
+    }
+
+    /// Whether a keyed hash stands in the place of the key wherever that would be shown: in errors, logs
+    /// and `Debug`. As the client has it where this is not called; see
+    /// [`ClientBuilder::redact`](crate::ClientBuilder::redact).
+    pub fn redact(mut self, redact: bool) -> Self {
+        self.settings = self.settings.redact(redact);
         self
     }
 
@@ -88,5 +113,20 @@ impl LockRequest {
         context
             .acquire(self.keys, &self.settings, Nesting::Asks)
             .await
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let context = &self.client.0;
+        let keys = match &self.keys {
+            Ok(keys) => Ok(context.shown(keys.clone(), &self.settings)),
+            Err(error) => Err(context.shown_error(error.clone(), &self.settings)),
+        };
+        f.debug_struct("LockRequest")
+            .field("client", &self.client)
+            .field("keys", &keys)
+            .field("settings", &self.settings)
+            .finish()
     }
 }

@@ -38,10 +38,10 @@ impl Keeper {
                 let _ = lease.happens(Event::Answer);
                 self.release_unanswered(lease);
                 if found == Found::Ours || lease.may_be_released_by_keeper() {
-                    self.counters.released.up();
+                    self.counters.released();
                     return Ok(());
                 }
-                self.counters.lost.up();
+                self.counters.lost(lease.site, found.loss());
                 Err(lease.lost(found.loss()))
             }
             Err(error) => {

@@ -193,7 +193,7 @@ impl Keeper {
     async fn release_lease(&self, lease: &Acquisition, tries_for: Duration) {
         let before = lease.state();
         let quiet = matches!(before, State::Over(_, Return::Unclaimed));
-        let mut told = matches!(before, State::Over(_, Return::Failed | Return::InDoubt)) || quiet;
+        let mut failed = matches!(before, State::Over(_, Return::Failed | Return::InDoubt));
         // An earlier request that was not answered may have done it.
         let mut maybe_done = matches!(before, State::Over(_, Return::Asked | Return::InDoubt));
         let marked = lease.done_for().is_some();
@@ -216,23 +216,27 @@ impl Keeper {
                         // It was counted as given back when it was handed on.
                     } else if found == Found::Ours || maybe_done || marked {
                         // Where a mark was to be left, it is there now.
-                        self.counters.released.up();
+                        self.counters.released();
+                        if failed {
+                            self.counters.released_late(lease.site);
+                        }
                     } else {
-                        self.tell_late_loss(lease);
+                        self.tell_late_loss(lease, found);
                     }
                     return;
                 }
                 Err(error) => {
                     let in_doubt = error.is_in_doubt();
                     let _ = lease.happens(Event::Fail { in_doubt });
-                    if !told {
+                    if !failed && !quiet {
                         self.tell_release_failed(lease, &error);
                     }
-                    told = true;
+                    failed = true;
                     maybe_done |= in_doubt;
                 }
             }
             if !self.pause(&mut retry, answers_again).await {
+                self.counters.release_abandoned(lease.site);
                 if marked {
                     self.tell_mark_lost(lease, "the store could not be asked in time");
                 }
@@ -277,13 +281,16 @@ impl Keeper {
 
     /// The key of a lease that was given back in the background was not there any more. Unless its
     /// loss was seen before, this is where it is told.
-    fn tell_late_loss(&self, lease: &Acquisition) {
+    fn tell_late_loss(&self, lease: &Acquisition, found: Found) {
         if lease.loss().is_none() && !lease.may_be_released_by_keeper() {
-            self.counters.lost.up();
-            let key = lease.keys.label().to_owned();
+            self.counters.lost(lease.site, found.loss());
+            let (key, site) = (lease.keys.label().to_owned(), lease.site);
             self.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", key,
+                    target: "lockattr",
+                    function = site.told_function(),
+                    template = site.told_template(),
+                    key,
                     "the key of a lock that was given back was gone, or another's"
                 );
             });
@@ -292,12 +299,15 @@ impl Keeper {
 
     /// What `once` has promised cannot be kept, and the caller was answered long ago.
     fn tell_mark_lost(&self, lease: &Acquisition, why: &'static str) {
-        self.counters.marks_lost.up();
-        let key = lease.keys.label().to_owned();
+        self.counters.marks_lost(lease.site);
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
         self.background.tell(move || {
             tracing::error!(
-                target: "lockattr", key,
-                why,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                error = why,
                 "work is done whose mark could not be written: it may run again before its `once` \
                  is over"
             );
@@ -306,11 +316,16 @@ impl Keeper {
 
     /// A release could not be asked. The key expires by itself if the keeper has no more luck.
     pub(super) fn tell_release_failed(&self, lease: &Acquisition, error: &StoreError) {
-        self.counters.release_failed.up();
-        let (key, error) = (lease.keys.label().to_owned(), error.clone());
+        self.counters.release_failed();
+        let (key, site) = (lease.keys.label().to_owned(), lease.site);
+        let error = error.clone();
         self.background.tell(move || {
             tracing::warn!(
-                target: "lockattr", key, error = %error,
+                target: "lockattr",
+                function = site.told_function(),
+                template = site.told_template(),
+                key,
+                %error,
                 "a lock could not be given back; trying again until it has expired"
             );
         });

@@ -10,7 +10,7 @@ use crate::acquisition::{Acquisition, Confirmed, KeepersRelease};
 use crate::error::{LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
-use crate::runtime::clock::Clock;
+use crate::runtime::clock::{Clock, millis};
 use crate::store::{Found, Held, Release, Renewal, TellEnded};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
@@ -89,7 +89,8 @@ impl Keeper {
             match one {
                 Ok(Renewal::Until(until)) => {
                     let asked = claim.claim.ttl;
-                    self.counters.renewed.up();
+                    self.counters.renewed();
+                    lease.observe_renewal(next_look(lease));
                     lease.renewed(Confirmed { asked, until }, ended);
                     warn_of_age(&self.background, lease, lease.ttl());
                     self.schedule.renewed(*key, next_look(lease));
@@ -97,7 +98,7 @@ impl Keeper {
                 Ok(Renewal::Gone) => self.end(*key, lease, LossCause::Deleted),
                 Ok(Renewal::Taken) => self.end(*key, lease, LossCause::Taken),
                 Err(_) => {
-                    self.counters.renewal_failed.up();
+                    self.counters.renewal_failed();
                     let again = lease.clock.now() + retry_pause(lease.ttl());
                     self.schedule.renewed(*key, again.min(lease.end()));
                 }
@@ -142,7 +143,7 @@ impl Keeper {
         if let Some(error) = error.cloned() {
             self.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", leases, error = %error,
+                    target: "lockattr", leases, %error,
                     "leases could not be renewed; trying again until they end"
                 );
             });
@@ -295,10 +296,14 @@ fn warn_of_age(background: &Background, lease: &Acquisition, ttl: Duration) {
     }
     lease.told.store((told + 1).min(31), Ordering::Relaxed);
     let key = lease.keys.label().to_owned();
+    let site = lease.site;
     background.tell(move || {
         tracing::warn!(
-            target: "lockattr", key,
-            ?age,
+            target: "lockattr",
+            function = site.told_function(),
+            template = site.told_template(),
+            key,
+            held_ms = millis(age),
             "a lock has been held for very long; does its body hang?"
         );
     });

@@ -50,8 +50,11 @@ impl Drop for Handle {
                 self.acquisition.state(),
                 State::Over(_, Return::HandedOn | Return::Unclaimed | Return::Done)
             )
-            || is_copy()
         {
+            return;
+        }
+        if is_copy() {
+            self.acquisition.drop_copy();
             return;
         }
         self.keeper.give_back(Arc::clone(&self.acquisition));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::Lease;
-use crate::acquisition::{Acquisition, LeaseOptions};
+use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
 use crate::error::LossCause;
 use crate::keeper::Keeper;
 use crate::runtime::turns::{MyTurn, Turns};
@@ -17,8 +17,7 @@ pub(super) struct JoinedCall {
     turns: Arc<Turns>,
     /// What the call asked for, having joined the leases of others.
     pub(super) options: LeaseOptions,
-    /// Its keys, as the user knows them.
-    pub(super) label: String,
+    pub(super) keys: LockKeys,
     pub(super) started: Instant,
     /// The end of its `max_hold`.
     pub(super) last: Option<Instant>,
@@ -67,7 +66,8 @@ impl Lease {
 
     /// A call that has joined this lease was stopped, and the lease goes on.
     pub(crate) fn count_own_end(&self) {
-        self.handle.keeper.counters.lost.up();
+        let counters = &self.handle.keeper.counters;
+        counters.lost(self.site(), LossCause::HeldTooLong);
     }
 
     /// Whether the lease is this keeper's, and still runs.
@@ -113,7 +113,7 @@ impl Lease {
     /// A handle for a call on terms of its own that has joined others, in its turns.
     pub(crate) fn joined(
         self,
-        label: String,
+        keys: LockKeys,
         options: LeaseOptions,
         mut joints: Vec<Joint>,
         turns_taken: Vec<MyTurn>,
@@ -135,7 +135,7 @@ impl Lease {
         let call = JoinedCall {
             turns: Arc::default(),
             options,
-            label,
+            keys,
             started: self.now(),
             last: options.max_hold.map(|max| self.now() + max),
             joints,

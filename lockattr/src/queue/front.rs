@@ -80,11 +80,7 @@ impl Front {
                 waiters.granted_by_store(granted == Granted::AmongOthers);
             }
             let (refused, busy) = waiters.refuse_impatient();
-            (
-                ended,
-                refused,
-                busy.unwrap_or_else(|| Busy::here(lease.end())),
-            )
+            (ended, refused, busy.unwrap_or_else(|| Busy::here(lease)))
         };
         drop(ended);
         for tell in refused {

@@ -79,6 +79,7 @@ fn lease(queue: &Arc<WaitQueues>, key: QueueId, ttl: Duration) -> Arc<Acquisitio
 fn elsewhere() -> Busy {
     Busy {
         holder: Some("elsewhere:1".to_owned()),
+        since: None,
         until: Instant::now() + TTLS[0],
     }
 }

@@ -108,6 +108,11 @@ impl Waiters {
         self.held.iter().filter(|lease| !lease.has_ended())
     }
 
+    fn ends_first(&self) -> Option<&Acquisition> {
+        let running = self.running().map(Arc::as_ref);
+        running.min_by_key(|lease| lease.end())
+    }
+
     fn all_held(&self) -> bool {
         self.running().count() >= usize::try_from(self.permits).unwrap_or(usize::MAX)
     }
@@ -128,8 +133,7 @@ impl Waiters {
     /// Who stands in the way, if that is known.
     pub(super) fn busy(&self, now: Instant) -> Option<Busy> {
         if self.all_held() {
-            let until = self.running().map(|lease| lease.end()).min()?;
-            return Some(Busy::here(until));
+            return self.ends_first().map(Busy::here);
         }
         let known = self.fronts.iter().filter_map(|front| front.known.as_ref());
         known
@@ -232,8 +236,8 @@ impl Waiters {
         if !self.all_held() {
             return (Vec::new(), None);
         }
-        let until = self.running().map(|lease| lease.end()).min();
-        (self.take_impatient(), until.map(Busy::here))
+        let busy = self.ends_first().map(Busy::here);
+        (self.take_impatient(), busy)
     }
 
     fn take_impatient(&mut self) -> Vec<Teller> {

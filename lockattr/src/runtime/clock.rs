@@ -1,10 +1,15 @@
 //! Which time a lease lives in.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
 use crate::runtime::background::{Background, Elapsed};
+
+/// A length of time as it is told, and as servers count: in whole milliseconds.
+pub(crate) fn millis(length: Duration) -> u64 {
+    u64::try_from(length.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// The clock that a store's leases are measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -275,4 +275,9 @@ impl Store for FailFast {
     fn in_callers_time(&self) -> bool {
         self.0.store.in_callers_time()
     }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        self.0.store.inspect()
+    }
 }

@@ -5,13 +5,15 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{
     Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUp, WakeUps,
 };
 use crate::error::StoreError;
 
+#[cfg(feature = "inspect")]
+mod inspect;
 mod locks;
 mod slots;
 
@@ -76,17 +78,17 @@ impl Memory {
     }
 
     /// Keeps those of these locks and slots from being taken which leases of another store hold, and
-    /// no others that were kept so before. Each is told by the index of its lock, its slot, its owner
-    /// and for how long it runs.
+    /// no others that were kept so before. Each is told by the index of its lock, its slot, its owner,
+    /// since when it is held and for how long it runs.
     pub(crate) fn hold_elsewhere(
         &self,
         locks: &[String],
         permits: u32,
-        held: impl Iterator<Item = (usize, usize, String, Duration)>,
+        held: impl Iterator<Item = (usize, usize, String, SystemTime, Duration)>,
     ) {
-        let named = held.filter_map(|(lock, slot, owner, remaining)| {
+        let named = held.filter_map(|(lock, slot, owner, since, remaining)| {
             let name = slots::name(locks.get(lock)?, slot).into_owned();
-            Some((name, owner, remaining))
+            Some((name, Holder::Elsewhere(owner, since), remaining))
         });
         // The caller's iterator runs before the lock is taken.
         let named = named.collect();
@@ -106,8 +108,7 @@ impl Memory {
 
     /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
-        let by = Holder::Owner(owner.to_owned());
-        self.state().locks.put(name, by, ttl);
+        self.state().locks.put(name, Holder::new(owner), ttl);
     }
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
@@ -200,6 +201,11 @@ impl Store for Memory {
 
     fn in_callers_time(&self) -> bool {
         true
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
     }
 }
 

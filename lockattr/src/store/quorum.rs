@@ -42,6 +42,8 @@ mod check;
 mod claims;
 mod context;
 mod health;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod node;
 mod owned;
 mod release;
@@ -164,5 +166,11 @@ impl Store for Quorum {
 
     fn in_callers_time(&self) -> bool {
         self.context.clock == Clock::Tokio
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        let all = self.nodes.iter().all(|node| node.store.inspect().is_some());
+        all.then_some(self)
     }
 }

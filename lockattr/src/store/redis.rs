@@ -1,11 +1,11 @@
 //! Locks on one Redis or Valkey server.
 //!
-//! A lock is a string, `{prefix}{key}` → owner, and always has an expiry in milliseconds. The
+//! A lock is a string, `{prefix}{key}` → owner and since when, and always has an expiry in milliseconds. The
 //! uncontended acquire is `SET … NX PX`, as the Redis documentation describes it for a single
 //! instance; every other step is a script that compares the owner inside the server.
 //!
 //! Each step has a file: `acquire`, `renew`, `release`, `token` and `check`. They share `names`, which has
-//! every name of the wire format; `script`, which calls scripts; `reply`, which reads their answers; and
+//! every name of the wire format, and `stored`, which reads the values; `script`, which calls scripts; `reply`, which reads their answers; and
 //! `fault`, which sorts errors.
 //!
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
@@ -13,7 +13,8 @@
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
-//! subscription to the client's channel, and `wakeups` tells those who wait what was published there.
+//! subscription to the client's channel, and `wakeups` tells those who wait what was published there. What
+//! tools show of the locks, and of the server, is in `inspect`.
 //!
 //! `cluster` is made of several of these stores, one for each node. So each step comes in two forms: one
 //! that repeats itself on the same server, and one (`…_once`) whose fault says where else to ask.
@@ -29,6 +30,7 @@ use super::{
     Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
+use crate::runtime::clock::millis;
 
 mod access;
 mod acquire;
@@ -44,6 +46,8 @@ mod connections;
 mod credentials;
 mod fault;
 mod greeting;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod message;
 mod names;
 mod probe;
@@ -56,13 +60,13 @@ mod restart;
 mod script;
 mod sentinel;
 mod server;
+mod stored;
 mod subscriber;
 mod subscription;
 mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
-mod together;
 mod token;
 mod transport;
 mod unanswered;
@@ -281,11 +285,11 @@ impl Store for Redis {
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.connections.settled(owner))
     }
-}
 
-/// As the server counts: in whole milliseconds.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
+    }
 }
 
 impl fmt::Debug for Redis {

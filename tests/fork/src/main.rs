@@ -20,6 +20,8 @@ use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tokio::runtime::{Builder, Runtime};
 
+#[cfg(feature = "metrics")]
+mod gauges;
 mod history;
 
 const TTL: Duration = Duration::from_secs(1);
@@ -40,6 +42,10 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime");
+    #[cfg(feature = "metrics")]
+    if story == "gauges" {
+        return gauges::play(&runtime, url);
+    }
     let client = runtime.block_on(connect(url));
     if let ("history", [_, steps @ ..]) = (&story[..], words) {
         let other = runtime.block_on(connect(url));

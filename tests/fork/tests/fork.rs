@@ -98,6 +98,12 @@ fn a_child_that_comes_back_from_a_body_gives_nothing_back() {
     play("within-body");
 }
 
+#[cfg(feature = "metrics")]
+#[test]
+fn a_child_that_drops_its_copies_has_nothing_in_its_gauges() {
+    play("gauges");
+}
+
 #[test]
 fn field_29_a_client_made_in_a_child_works() {
     play("anew");

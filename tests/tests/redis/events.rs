@@ -92,7 +92,7 @@ async fn field_10_a_body_that_hangs_is_warned_of_again_and_again_with_key_and_ag
         .unwrap_err();
     let warned: Vec<_> = log::about("sync:1010")
         .into_iter()
-        .filter(|told| told.level == Level::WARN && told.text.contains("age"))
+        .filter(|told| told.level == Level::WARN && told.text.contains("held_ms"))
         .collect();
     assert!((2..=10).contains(&warned.len()), "{warned:#?}");
 }

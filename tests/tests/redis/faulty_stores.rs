@@ -15,15 +15,17 @@ use crate::support::nap;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     RenewalPanics,
     RenewalIsNeverAnswered,
     ReleasePanics,
+    /// Before there is a future of it.
+    ReleasePanicsAtOnce,
 }
 
 /// The first step of one kind fails, and every other step works.
 #[derive(Clone, Debug)]
-struct Faulty {
+pub(crate) struct Faulty {
     memory: Memory,
     fault: Fault,
     renewals: Arc<AtomicUsize>,
@@ -31,7 +33,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn new(fault: Fault) -> Self {
+    pub(crate) fn new(fault: Fault) -> Self {
         Self {
             memory: Memory::new(),
             fault,
@@ -59,8 +61,12 @@ impl Store for Faulty {
     }
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
+        let is_first = self.releases.fetch_add(1, Ordering::SeqCst) == 0;
+        assert!(
+            !is_first || !matches!(self.fault, Fault::ReleasePanicsAtOnce),
+            "the store has a fault"
+        );
         Box::pin(async move {
-            let is_first = self.releases.fetch_add(1, Ordering::SeqCst) == 0;
             assert!(
                 !is_first || !matches!(self.fault, Fault::ReleasePanics),
                 "the store has a fault"

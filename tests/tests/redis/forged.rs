@@ -50,7 +50,7 @@ async fn a_forged_grant_is_not_believed() {
             !next.is_finished() && !last.is_finished(),
             "two hold the lock"
         );
-        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
     }
     // Waiters still believe true messages.
     let started = Instant::now();

@@ -44,7 +44,7 @@ async fn a_lease_whose_grant_message_came_late_is_not_relied_on_for_too_long() {
         let lease = call.await.unwrap().unwrap();
         let truth = left(&server, "lock:sync:42");
         let relied_on = lease.remaining();
-        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
         assert!(
             relied_on <= truth,
             "{asking:?} {waking:?}: {relied_on:?} of {truth:?}"
@@ -81,7 +81,7 @@ async fn a_lease_whose_grant_message_came_after_its_end_is_not_used() {
     let next = next.unwrap();
     nap(700).await;
     assert!(!call.is_finished());
-    assert_eq!(server.get("lock:sync:42").as_deref(), Some(next.owner()));
+    assert_eq!(server.owner("lock:sync:42").as_deref(), Some(next.owner()));
     proxy.heal();
     next.release().await.unwrap();
     let lease = call.await.unwrap().unwrap();
@@ -99,7 +99,7 @@ async fn a_lease_that_is_handed_over_runs_for_the_ttl_that_its_new_holder_asked_
         wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
         lease.release().await.unwrap();
         let lease = call.await.unwrap().unwrap();
-        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
         let left = left(&server, "lock:sync:42");
         assert!(
             left <= asked && left + SECOND > asked,
@@ -207,7 +207,7 @@ async fn who_waits_for_several_keys_blocks_none_of_them_meanwhile() {
     let both = tokio::time::timeout(LOOK + SLACK, both).await;
     let both = both.expect("its turn").unwrap().unwrap();
     for lock in ["lock:a", "lock:b"] {
-        assert_eq!(server.get(lock).as_deref(), Some(both.owner()));
+        assert_eq!(server.owner(lock).as_deref(), Some(both.owner()));
         assert!(both.remaining() <= left(&server, lock));
     }
     both.release().await.unwrap();
@@ -370,7 +370,7 @@ async fn a_lock_that_was_written_for_a_waiter_who_is_gone_is_written_for_the_nex
         let queue = "lock:wait:{lock:sync:42}";
         let _: () = server.words(&["ZADD", queue, "-1", &gone]).unwrap();
         let lease = waiter.await.unwrap().unwrap();
-        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
         let left = server.pttl("lock:sync:42");
         assert!((25_000..=30_000).contains(&left), "{left} ms");
         lease.release().await.unwrap();

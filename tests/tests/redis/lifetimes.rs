@@ -78,7 +78,7 @@ async fn a_lost_lease_that_is_dropped_late_does_not_harm_its_successor() {
     assert_ne!(first.owner(), second.owner());
     drop(first);
     nap(300).await;
-    assert_eq!(server.get("lock:a").as_deref(), Some(second.owner()));
+    assert_eq!(server.owner("lock:a").as_deref(), Some(second.owner()));
     second.release().await.unwrap();
 }
 

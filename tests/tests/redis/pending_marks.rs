@@ -92,7 +92,7 @@ async fn the_marks_of_several_keys_are_kept() {
     proxy.heal();
     let is_marked = || is_done(&server, "lock:pending:x");
     wait::within("the free key is marked", CLEARED, is_marked).await;
-    let holder = server.get("lock:pending:y");
+    let holder = server.owner("lock:pending:y");
     assert_eq!(holder.as_deref(), Some(taken.owner()));
     let told = || {
         let mut about = log::about("pending:y").into_iter();
@@ -124,7 +124,7 @@ async fn a_mark_that_cannot_be_kept_is_told() {
     // The next try may be a while away, and there is no hurry with this.
     wait::within("it is told", 5 * SECOND + CLEARED, || errors() > 0).await;
     println!("told after {:?}", begun.elapsed());
-    assert_eq!(server.get(&lock).as_deref(), Some(taken.owner()));
+    assert_eq!(server.owner(&lock).as_deref(), Some(taken.owner()));
     assert!(server.pttl(&lock) > 20_000);
     nap(500).await;
     assert_eq!(errors(), 1, "{:?}", log::about(key));

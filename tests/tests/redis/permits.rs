@@ -32,7 +32,7 @@ fn contenders(server: &Server, record: &Record) -> Worker {
 fn some_holder(server: &Server, workers: &[Worker]) -> usize {
     let mut found = None;
     wait::block_until("somebody holds a slot", || {
-        let owner = server.get("lock:turns:geo").unwrap_or_default();
+        let owner = server.owner("lock:turns:geo").unwrap_or_default();
         let process = owner.rsplit(':').next().and_then(|id| id.parse().ok());
         found = workers
             .iter()

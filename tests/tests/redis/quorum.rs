@@ -67,7 +67,8 @@ impl Nodes {
 
     /// Who holds the lock at each node.
     fn votes(&self) -> Vec<Option<String>> {
-        self.servers.iter().map(|server| server.get(LOCK)).collect()
+        let owners = self.servers.iter().map(|server| server.owner(LOCK));
+        owners.collect()
     }
 
     /// Waits until every node has given its vote to the lease.

@@ -501,7 +501,7 @@ fn a_release_that_comes_when_another_holds_the_key_is_told_as_a_loss() {
     let other = lasting.block_on(client(&server));
     let held = lasting.block_on(other.lock("sync:42").acquire()).unwrap();
     let released = slow.block_on(release);
-    assert_eq!(server.get("lock:sync:42").as_deref(), Some(held.owner()));
+    assert_eq!(server.owner("lock:sync:42").as_deref(), Some(held.owner()));
     assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
     assert_eq!(locks.stats().lost, 1);
 }

@@ -128,7 +128,7 @@ async fn giving_back_several_keys_wakes_who_waits_for_any_one_of_them() {
         nap(100).await;
         all.release().await.unwrap();
         // In the same step.
-        let holder = server.get(&lock);
+        let holder = server.owner(&lock);
         let lease = call.await.unwrap().unwrap();
         assert_eq!(holder.as_deref(), Some(lease.owner()), "{key}");
         lease.release().await.unwrap();

@@ -150,7 +150,7 @@ async fn field_26_a_waiter_that_is_polled_again_late_has_its_turn() {
     drop(others.expect("it is free"));
     let answer = tokio::time::timeout(LOOK + SLACK, &mut unpolled).await;
     let lease = answer.expect("its turn").unwrap();
-    assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+    assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
     lease.release().await.unwrap();
     wait::until("nothing is left", || server.size() == 0).await;
 }

@@ -106,7 +106,7 @@ async fn each_holder_of_a_lease_that_was_handed_on_has_a_larger_token() {
     first.release().await.unwrap();
     for (number, call) in calls.into_iter().enumerate() {
         let lease = call.await.unwrap();
-        assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+        assert_eq!(server.owner("lock:sync:42").as_deref(), Some(lease.owner()));
         owners.push(lease.owner().to_owned());
         // Not everybody draws one.
         if number % 3 != 1 {
@@ -140,6 +140,7 @@ async fn who_does_not_wait_is_told_without_a_command_that_this_process_holds_the
                 key,
                 holder,
                 remaining,
+                ..
             }) => {
                 assert_eq!((key.as_str(), holder.as_str()), ("sync:42", here.as_str()));
                 assert!(
@@ -170,7 +171,7 @@ async fn who_does_not_wait_asks_where_the_lease_of_this_process_is_lost() {
     assert_ne!(next.owner(), lease.owner());
     drop(lease);
     nap(50).await;
-    assert_eq!(server.get("lock:sync:42").as_deref(), Some(next.owner()));
+    assert_eq!(server.owner("lock:sync:42").as_deref(), Some(next.owner()));
 }
 
 #[tokio::test]
@@ -206,7 +207,7 @@ async fn who_does_not_renew_gets_a_whole_ttl() {
     first.release().await.unwrap();
     let next = call.await.unwrap();
     assert_ne!(next.owner(), owner);
-    assert_eq!(server.get("lock:sync:42").as_deref(), Some(next.owner()));
+    assert_eq!(server.owner("lock:sync:42").as_deref(), Some(next.owner()));
 }
 
 #[tokio::test]

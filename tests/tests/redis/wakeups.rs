@@ -358,7 +358,7 @@ async fn a_frozen_waiter_costs_at_most_its_ttl_and_runs_on_no_lease_that_is_over
         frozen.freeze();
         let start = Instant::now();
         lease.release().await.unwrap();
-        let owner = server.get("lock:sync:42").unwrap_or_default();
+        let owner = server.owner("lock:sync:42").unwrap_or_default();
         assert!(owner.ends_with(&format!(":{}", frozen.id())), "{owner}");
         let (lease, entered) = next.await.unwrap();
         let took = start.elapsed();

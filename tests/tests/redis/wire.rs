@@ -245,6 +245,7 @@ async fn a_lock_that_another_release_wrote_is_respected_and_named() {
         key,
         holder,
         remaining,
+        since: None,
     } = &error
     else {
         panic!("{error:?}")

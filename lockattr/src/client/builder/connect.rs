@@ -9,6 +9,7 @@ use crate::client::{Client, disabled, nodes};
 use crate::error::Error;
 use crate::keeper::Keeper;
 use crate::owner::Origin;
+use crate::redaction::Redaction;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
@@ -277,6 +278,7 @@ impl ClientBuilder {
             keeper,
             self.prefix,
             self.ttl,
+            Redaction::new(self.redact_key.as_ref(), self.redact),
             disabled,
         )))
     }

@@ -64,6 +64,8 @@ promises! {
     BUSY_LOCK: "Acquired::Busy", "Which of the locks";
     BUSY_OWNER: "Acquired::Busy", "The owner that was found";
     BUSY_REMAINING: "Acquired::Busy", "How long its lease still runs";
+    BUSY_SINCE: "Acquired::Busy", "Since when that owner holds it, if the store says it: by the store's \
+        clock, and not from when the owner has begun to wait for it";
     SINCE: "Acquired::Done", "Since when";
     PLACE: "Acquired::Busy", "How many stand before the claim in the store's queue, if it stands there: \
         it will be granted the lock, or told to look again";

@@ -3,11 +3,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise, SINCE};
-use super::subject::{Claimant, Subject};
+use super::subject::{CLOCKS_DIFFER, Claimant, Subject, apart};
 use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, relied_on_until};
-
-/// By how much the wall clocks of a store and of its users may differ at most.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
 
 /// A release frees what its owner holds, and nothing that anybody else holds; it says what it found.
 pub async fn releases(store: &dyn Store) {
@@ -166,9 +163,7 @@ async fn marked(
         let is_marked = matches!(answer, Acquired::Done { lock: 0, .. });
         if let Acquired::Done { since, .. } = answer {
             let now = SystemTime::now();
-            let off = now
-                .duration_since(since)
-                .unwrap_or_else(|early| early.duration());
+            let off = apart(since, now);
             SINCE.holds(
                 off < CLOCKS_DIFFER + length,
                 format!("what was done just now was told as done at {since:?}, and it is {now:?}"),

@@ -3,12 +3,13 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::{sleep, timeout};
 
 use super::promise::{
-    BOUND, BUSY_LOCK, BUSY_OWNER, BUSY_REMAINING, FOUND, GRANTS, ONE_EACH, Promise, RELIED_ON,
+    BOUND, BUSY_LOCK, BUSY_OWNER, BUSY_REMAINING, BUSY_SINCE, FOUND, GRANTS, ONE_EACH, Promise,
+    RELIED_ON,
 };
 use crate::owner::Origin;
 use crate::runtime::clock::Clock;
@@ -19,6 +20,9 @@ use crate::store::{
 
 /// Lost time of a machine with much to do: a bound is checked as the promised one and this.
 pub(super) const SLACK: Duration = Duration::from_secs(2);
+
+/// By how much the wall clocks of a store and of its users may differ at most, and a test take.
+pub(super) const CLOCKS_DIFFER: Duration = Duration::from_secs(600);
 
 /// How long is waited between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -226,13 +230,14 @@ impl<'a> Subject<'a> {
         holder: &Claimant,
         grant: HeldSlot,
     ) {
-        let (lock, owner, remaining) = match answer {
+        let (lock, owner, remaining, since) = match answer {
             Acquired::Busy {
                 lock,
                 owner,
                 remaining,
+                since,
                 ..
-            } => (lock, owner, remaining),
+            } => (lock, owner, remaining, since),
             other => promise.broken(format!(
                 "what another owner holds was answered as {other:?}"
             )),
@@ -245,6 +250,13 @@ impl<'a> Subject<'a> {
             owner == holder.owner,
             format!("`{}` holds it, not `{owner}`", holder.owner),
         );
+        if let Some(since) = since {
+            let off = apart(since, SystemTime::now());
+            BUSY_SINCE.holds(
+                off < CLOCKS_DIFFER,
+                format!("what was granted just now was told as held since {since:?}"),
+            );
+        }
         let least = grant.until.saturating_duration_since(self.now());
         BUSY_REMAINING.holds(
             least <= remaining && remaining <= holder.ttl,
@@ -325,6 +337,12 @@ impl<'a> Subject<'a> {
         let reply = self.store.token(caller.held(slot));
         self.answer("token", reply).await
     }
+}
+
+/// How far two moments are apart.
+pub(super) fn apart(one: SystemTime, other: SystemTime) -> Duration {
+    let apart = one.duration_since(other);
+    apart.unwrap_or_else(|earlier| earlier.duration())
 }
 
 /// Waits for all of these, which go on at the same time.

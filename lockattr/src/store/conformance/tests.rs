@@ -164,6 +164,7 @@ enum Flaw {
     ShortensUnasked,
     NeverShortens,
     DoneSinceEver,
+    HeldSinceEver,
     TokensOfTheFirstLock,
     SlotsBearNoMarks,
     NeverAnswers,
@@ -204,6 +205,7 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::ShortensUnasked, promise::NEVER_SHORTENS),
     (Flaw::NeverShortens, promise::SHORTENS),
     (Flaw::DoneSinceEver, promise::SINCE),
+    (Flaw::HeldSinceEver, promise::BUSY_SINCE),
     (Flaw::TokensOfTheFirstLock, promise::TOKEN),
     (Flaw::SlotsBearNoMarks, promise::CLOSED),
     (Flaw::NeverAnswers, promise::BOUND),
@@ -277,6 +279,7 @@ impl Flawed {
             (Flaw::GrantsOneSlotToAll, Acquired::Granted { slot, .. }) => *slot = 0,
             (Flaw::NamesNobody, Acquired::Busy { owner, .. }) => owner.clear(),
             (Flaw::DoneSinceEver, Acquired::Done { since, .. }) => *since = UNIX_EPOCH,
+            (Flaw::HeldSinceEver, Acquired::Busy { since, .. }) => *since = Some(UNIX_EPOCH),
             (
                 Flaw::MiscountsPlaces,
                 Acquired::Busy {

@@ -22,12 +22,12 @@ const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 #[derive(Default)]
 pub(super) struct Locks {
-    entries: HashMap<String, Stored>,
+    pub(super) entries: HashMap<String, Stored>,
     /// With so many entries those whose time is over are taken out.
     sweep_at: usize,
     last_token: u64,
     /// In order of arrival.
-    waiters: Vec<QueuedClaim>,
+    pub(super) waiters: Vec<QueuedClaim>,
     /// By owner.
     inboxes: HashMap<String, Inbox>,
     /// To be woken once the locks are let go.
@@ -35,23 +35,33 @@ pub(super) struct Locks {
 }
 
 /// What stands under a name.
-struct Stored {
-    by: Holder,
-    until: Instant,
+pub(super) struct Stored {
+    pub(super) by: Holder,
+    pub(super) until: Instant,
+    /// Of a slot that was granted, how many there are for its holder.
+    pub(super) permits: u32,
 }
 
+/// Each with since when.
 pub(super) enum Holder {
-    Owner(String),
+    Owner(String, SystemTime),
     /// A lease of another store, as long as that stands in for this one.
-    Elsewhere(String),
-    /// The work is done, since then.
+    Elsewhere(String, SystemTime),
+    /// The work is done.
     Done(SystemTime),
 }
 
-struct QueuedClaim {
-    slots: Slots<'static>,
-    owner: String,
-    ttl: Duration,
+impl Holder {
+    /// From now on.
+    pub(super) fn new(owner: &str) -> Self {
+        Self::Owner(owner.to_owned(), SystemTime::now())
+    }
+}
+
+pub(super) struct QueuedClaim {
+    pub(super) slots: Slots<'static>,
+    pub(super) owner: String,
+    pub(super) ttl: Duration,
 }
 
 /// Where an owner's wake-ups go.
@@ -64,15 +74,15 @@ pub(super) struct Inbox {
 /// What keeps a name from being taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
-    /// It is held, or stays closed, for so long yet.
-    Held(Duration),
+    /// It is held, or stays closed, for so long yet, since then.
+    Held(Duration, SystemTime),
     /// Its work is done, since then.
     Done(SystemTime),
 }
 
 impl Stored {
     fn is_by(&self, owner: &str) -> bool {
-        matches!(&self.by, Holder::Owner(holder) if holder == owner)
+        matches!(&self.by, Holder::Owner(holder, _) if holder == owner)
     }
 }
 
@@ -97,7 +107,12 @@ impl Locks {
             self.sweep_at = 2 * self.entries.len();
         }
         let until = after(ttl);
-        self.entries.insert(name.to_owned(), Stored { by, until });
+        let stored = Stored {
+            by,
+            until,
+            permits: 1,
+        };
+        self.entries.insert(name.to_owned(), stored);
     }
 
     /// Frees a name, whoever holds it.
@@ -108,7 +123,7 @@ impl Locks {
 
     pub(super) fn holder(&mut self, name: &str) -> Option<String> {
         match &self.live(name)?.by {
-            Holder::Owner(owner) | Holder::Elsewhere(owner) => Some(owner.clone()),
+            Holder::Owner(owner, _) | Holder::Elsewhere(owner, _) => Some(owner.clone()),
             Holder::Done(_) => None,
         }
     }
@@ -118,10 +133,12 @@ impl Locks {
         let mut found = Vec::new();
         for (index, name) in slots.names().iter().enumerate() {
             let refusal = match self.live(name) {
-                Some(Stored { by, until }) => match by {
-                    Holder::Owner(_) => Refusal::Held(until.saturating_duration_since(now)),
+                Some(Stored { by, until, .. }) => match by {
+                    Holder::Owner(_, since) => {
+                        Refusal::Held(until.saturating_duration_since(now), *since)
+                    }
                     Holder::Done(since) => Refusal::Done(*since),
-                    Holder::Elsewhere(_) => continue,
+                    Holder::Elsewhere(..) => continue,
                 },
                 None => continue,
             };
@@ -133,17 +150,17 @@ impl Locks {
     pub(super) fn hold_elsewhere(
         &mut self,
         slots: &Slots<'_>,
-        held: Vec<(String, String, Duration)>,
+        held: Vec<(String, Holder, Duration)>,
     ) {
         for name in slots.names() {
-            let is_elsewhere = |entry: &mut Stored| matches!(entry.by, Holder::Elsewhere(_));
+            let is_elsewhere = |entry: &mut Stored| matches!(entry.by, Holder::Elsewhere(..));
             if self.live(name).is_some_and(is_elsewhere) {
                 self.entries.remove(name);
             }
         }
-        for (name, owner, remaining) in held {
+        for (name, holder, remaining) in held {
             if self.live(&name).is_none() {
-                self.put(&name, Holder::Elsewhere(owner), remaining);
+                self.put(&name, holder, remaining);
             }
         }
         self.grant_waiting();
@@ -151,7 +168,7 @@ impl Locks {
 
     pub(super) fn no_longer_elsewhere(&mut self, owner: &str) {
         let is_it =
-            |entry: &Stored| matches!(&entry.by, Holder::Elsewhere(holder) if holder == owner);
+            |entry: &Stored| matches!(&entry.by, Holder::Elsewhere(holder, _) if holder == owner);
         self.entries.retain(|_, entry| !is_it(entry));
         self.grant_waiting();
     }
@@ -223,7 +240,14 @@ impl Locks {
             }
         };
         for name in granted {
-            self.put(name, Holder::Owner(owner.to_owned()), ttl);
+            // What is the owner's already is so since it was granted.
+            match self.live(name) {
+                Some(entry) if entry.is_by(owner) => entry.until = after(ttl),
+                _ => self.put(name, Holder::new(owner), ttl),
+            }
+            if let (Slots::OfOne(all), Some(entry)) = (slots, self.entries.get_mut(name)) {
+                entry.permits = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            }
         }
         Ok(slot)
     }
@@ -232,18 +256,11 @@ impl Locks {
     fn refusal(&mut self, name: &str, owner: &str) -> Option<Acquired> {
         let entry = self.live(name).filter(|entry| !entry.is_by(owner))?;
         Some(match &entry.by {
-            Holder::Owner(owner) | Holder::Elsewhere(owner) => Acquired::Busy {
-                lock: 0,
-                owner: owner.clone(),
-                remaining: entry.until.saturating_duration_since(now()),
-                place: None,
-                in_doubt: false,
-            },
-            Holder::Done(since) => Acquired::Done {
-                lock: 0,
-                since: *since,
-                in_doubt: false,
-            },
+            Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => {
+                let remaining = entry.until.saturating_duration_since(now());
+                Acquired::busy(0, owner.clone(), remaining).since(*since)
+            }
+            Holder::Done(since) => Acquired::done(0, *since),
         })
     }
 
@@ -370,7 +387,7 @@ impl Locks {
                 Leave::Closed(length) => {
                     let origin = owner.split_once('@').map_or("", |(_, origin)| origin);
                     let nobody = format!("{:032}@{origin}", 0);
-                    self.put(name, Holder::Owner(nobody), length);
+                    self.put(name, Holder::new(&nobody), length);
                 }
                 Leave::Done(length) => self.put(name, Holder::Done(SystemTime::now()), length),
             }
@@ -444,7 +461,7 @@ fn soonest(refusals: impl Iterator<Item = (usize, Option<Acquired>)>) -> Acquire
 }
 
 /// The calling runtime's time where there is one, and real time elsewhere.
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Clock::Tokio.now()
 }
 

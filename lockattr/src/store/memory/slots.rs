@@ -56,6 +56,15 @@ impl<'a> Slots<'a> {
     }
 }
 
+/// The lock and the slot whose name this is.
+#[cfg(feature = "inspect")]
+pub(super) fn parts(name: &str) -> (&str, usize) {
+    let slot = name
+        .strip_prefix('{')
+        .and_then(|rest| rest.rsplit_once('}'));
+    slot.map_or((name, 0), |(lock, slot)| (lock, slot.parse().unwrap_or(0)))
+}
+
 /// The name of a lock's slot. Lock keys have no braces, so none of them is the name of a slot.
 pub(super) fn name(lock: &str, slot: usize) -> Cow<'_, str> {
     if slot == 0 {

@@ -55,7 +55,7 @@ impl Quorum {
 
 fn warn(error: &StoreError) {
     tracing::warn!(
-        target: "lockattr", error = %error,
+        target: "lockattr", %error,
         "a node of a quorum is not in order; its vote is missing until it is"
     );
 }

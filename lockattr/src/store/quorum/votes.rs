@@ -129,7 +129,9 @@ impl Votes {
             agree(refusal, answer).then_some((answer, heard))
         });
         match refusal {
-            Acquired::Busy { lock, owner, .. } => {
+            Acquired::Busy {
+                lock, owner, since, ..
+            } => {
                 let untils = same.filter_map(|(one, heard)| match one {
                     Acquired::Busy { remaining, .. } => Some(*heard + *remaining),
                     _ => None,
@@ -138,7 +140,12 @@ impl Votes {
                 let mut untils: Vec<_> = untils.collect();
                 untils.sort_unstable_by(|left, right| right.cmp(left));
                 let until = untils[majority(self.answers.len()).min(untils.len()) - 1];
-                Acquired::busy(*lock, owner.clone(), until.saturating_duration_since(now))
+                let remaining = until.saturating_duration_since(now);
+                let busy = Acquired::busy(*lock, owner.clone(), remaining);
+                match since {
+                    Some(since) => busy.since(*since),
+                    None => busy,
+                }
             }
             Acquired::Done { lock, .. } => {
                 let since = same.filter_map(|(one, _)| match one {

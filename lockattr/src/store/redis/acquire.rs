@@ -4,6 +4,8 @@
 //! the same owner whose answer never came. A request that was not answered is tracked by `unanswered`;
 //! giving back what it may still acquire is left to the caller.
 
+use std::time::SystemTime;
+
 use redis::{Cmd, Value};
 
 use super::fault::Fault;
@@ -11,7 +13,7 @@ use super::names::{has_slots, lock};
 use super::reply::{Outcome, outcome};
 use super::script::Form;
 use super::timeouts::Deadline;
-use super::{Redis, millis};
+use super::{Redis, millis, stored};
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
@@ -162,11 +164,12 @@ impl Redis {
     /// Takes a lock that is free, or the first of its slots.
     pub(super) fn set_call(claim: &Claim<'_>) -> Cmd {
         let key = lock(claim);
-        let mut command = Cmd::with_capacity(6, key.len() + claim.owner.len() + 32);
+        let value = stored::uncontended(claim, SystemTime::now());
+        let mut command = Cmd::with_capacity(6, key.len() + value.len() + 32);
         command
             .arg("SET")
             .arg(key)
-            .arg(claim.owner)
+            .arg(&*value)
             .arg("NX")
             .arg("PX")
             .arg(millis(claim.ttl));

@@ -15,19 +15,19 @@ use super::names::lock;
 use super::probe;
 use super::renew::RenewedKey;
 use super::reply::{found, integer, outcome, refusal, token};
-use super::together::{Boxed, all};
 use crate::error::StoreError;
+use crate::runtime::together::{Boxed, all};
 use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
 
 /// How long the throw-away key stays where nothing can be deleted.
 const TTL: Duration = Duration::from_secs(10);
 
 /// A command, and what is expected of its answer.
-type CheckStep = (Cmd, Expected);
+pub(super) type CheckStep = (Cmd, Expected);
 
 /// What the answer to a command has to say.
 #[derive(Clone, Copy)]
-enum Expected {
+pub(super) enum Expected {
     Anything,
     /// The number of keys that a script was given.
     TwoKeys,
@@ -50,8 +50,8 @@ enum Meaning {
 }
 
 /// Why a check has failed.
-struct FailedCheck {
-    fault: Fault,
+pub(super) struct FailedCheck {
+    pub(super) fault: Fault,
     /// Whether something that speaks Redis's protocol has answered so.
     answered: bool,
 }
@@ -149,7 +149,7 @@ impl Redis {
         all(checks).await.into_iter().collect()
     }
 
-    async fn check_step(
+    pub(super) async fn check_step(
         &self,
         claim: Claim<'_>,
         (command, expected): CheckStep,
@@ -188,7 +188,7 @@ impl Redis {
     }
 
     /// Every command that a client uses, in an order in which each has the effect that is expected.
-    fn steps(&self, claim: Claim<'_>) -> Vec<CheckStep> {
+    pub(super) fn steps(&self, claim: Claim<'_>) -> Vec<CheckStep> {
         let lock = lock(&claim);
         let waits = Claim {
             owner: "another",

@@ -30,6 +30,8 @@ use crate::store::{
 };
 
 mod check;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod lists;
 mod nodes;
 mod refresh;
@@ -371,6 +373,11 @@ impl Store for Cluster {
             }
             may_come
         })
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn crate::store::inspect::Inspect> {
+        Some(self)
     }
 }
 

@@ -3,9 +3,8 @@
 -- on another node: then nobody is passed it, and nobody joins.
 -- ARGV: owner, ttl in ms, 'all' or 'any' of the keys; of a claim that waits, or has waited, its entry in
 -- a queue, and for how many ms more it waits.
--- Answers {1, i} granted, {2, i, ms since 1970} done, {-1, i, what} not a lock,
--- {0, i, holder, ms remaining} busy, and of a claim that waits its place, from 0, and the time in
--- microseconds; i counts the keys from 0.
+-- Answers {1, i} granted, {2, i, value} done, {-1, i, what} not a lock, {0, i, value, ms remaining} busy,
+-- and of a claim that waits its place, from 0, and the time in microseconds; i counts the keys from 0.
 local any = ARGV[3] == 'any'
 local count = any and #KEYS - 1 or math.ceil(#KEYS / 2)
 local own_entry, wait = ARGV[4], tonumber(ARGV[5] or 0)
@@ -47,16 +46,17 @@ local function inspect(key, holder)
     end
     return -1, 'a ' .. redis.call('TYPE', key).ok
   end
-  if holder == ARGV[1] then
+  -- The owner, alone or with more behind a space.
+  if holder == ARGV[1] or string.find(holder, ARGV[1], 1, true) == 1
+    and string.sub(holder, #ARGV[1] + 1, #ARGV[1] + 1) == ' ' then
     return 1, 'ours'
   end
   local remaining = redis.call('PTTL', key)
   if remaining == -1 then
     return -1, 'a string without expiry'
   end
-  local since = string.match(holder, '^done@(%d+)$')
-  if since then
-    return 2, since
+  if string.find(holder, '^done@%d+$') then
+    return 2, holder
   end
   return 0, string.sub(holder, 1, 256), remaining
 end
@@ -98,11 +98,13 @@ local function consider(i)
   end
 end
 
+-- Looked up once: there may be a thousand slots.
+local find, owner = string.find, ARGV[1]
 for i = 1, count do
   local holder = holders[i]
   -- Of several slots, one more of another owner's makes no difference, nor one more that is free where
   -- nobody waits who could be granted it.
-  if not any or soonest or not refusal or holder == ARGV[1] or not holder then
+  if not any or soonest or not refusal or not holder or find(holder, owner, 1, true) == 1 then
     if holder or not any or not takeable[1] or not empty[1] then
       consider(i)
     end
@@ -123,9 +125,10 @@ if granted then
     ours[i] = true
   end
   for i = any and takeable[1] or 1, any and takeable[1] or count do
-    -- This may be carried out late, and more be left of what is ours already.
-    if not ours[i] or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
-      redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+    -- What is ours already is so since it was granted. This may be carried out late, and more be left of it.
+    if not ours[i] or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2])
+      and redis.call('PEXPIRE', KEYS[i], ARGV[2]) == 0 then
+      redis.call('SET', KEYS[i], held_by(ARGV[1], any and count or '1'), 'PX', ARGV[2])
     end
     if not empty[any and 1 or i] then
       wake_first(queue_of(i), ARGV[2])

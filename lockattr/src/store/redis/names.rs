@@ -1,6 +1,6 @@
 //! The names of the wire format: the keys of a lock, and how a claim stands in a queue.
 //!
-//! A lock is stored under its own key. Every helper key is `{prefix}{kind}:{{lock}}{rest}`: under the
+//! A lock is stored under its own key; what is stored there, `stored` says. Every helper key is `{prefix}{kind}:{{lock}}{rest}`: under the
 //! client's prefix, so that one rule of an ACL covers it, and with the whole lock key as its hash tag, so
 //! that a cluster keeps it in the lock's own hash slot. No other file of the crate builds such a name;
 //! the scripts are given theirs.
@@ -11,6 +11,8 @@ use std::io::Write;
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::millis;
+#[cfg(feature = "inspect")]
+use crate::limits::MAX_PERMITS;
 use crate::store::{Claim, Held};
 
 /// The names that one client uses.
@@ -55,7 +57,7 @@ impl Names {
 
     /// The key of a lock's slot. The first one is the lock itself: applications that count different
     /// numbers of holders then exclude each other as far as their numbers go.
-    fn slot(&self, lock: &str, slot: usize) -> String {
+    pub(super) fn slot(&self, lock: &str, slot: usize) -> String {
         if slot == 0 {
             lock.to_owned()
         } else {
@@ -74,22 +76,53 @@ impl Names {
         claim.locks.iter().map(|lock| self.queue(lock)).collect()
     }
 
+    /// What a key belongs to, by its name alone: `None` for the counter of a lock's tokens, which outlives
+    /// the lock, and for what can be no lock, since it has braces or nothing behind the prefix.
+    #[cfg(feature = "inspect")]
+    pub(super) fn read<'a>(&self, key: &'a str) -> Option<NamedKey<'a>> {
+        let kind = key.strip_prefix(self.prefix.as_str())?;
+        let Some((kind, tagged)) = kind.split_once('{') else {
+            return (!kind.is_empty() && !kind.contains('}')).then_some(NamedKey::Lock(key));
+        };
+        let (lock, rest) = tagged.split_once('}')?;
+        let is_lock = |lock: &str| !lock.contains('{') && lock.len() > self.prefix.len();
+        if !is_lock(lock) || !lock.starts_with(self.prefix.as_str()) {
+            return None;
+        }
+        match (kind, rest) {
+            ("wait:", "") => Some(NamedKey::Queue(lock)),
+            ("slot:", slot) => {
+                let number = slot.parse().ok()?;
+                let is_slot = (1..MAX_PERMITS as usize).contains(&number);
+                (is_slot && self.slot(lock, number) == key).then_some(NamedKey::Slot(lock, number))
+            }
+            _ => None,
+        }
+    }
+
     /// The counter of a lock's tokens.
     pub(super) fn counter(&self, lock: &str) -> String {
         format!("{}token:{{{lock}}}", self.prefix)
     }
 
-    /// The entry of a claim in a queue. It says how many keys the claim asks for: it may be granted each
-    /// of so many slots, or of several locks each.
+    /// The entry of a claim in a queue. It says how many slots the lock has for the claim, which may be
+    /// granted each of them.
     pub(super) fn entry(&self, claim: &Claim<'_>) -> String {
         let Claim { owner, ttl, .. } = claim;
-        format!(
-            "{owner} {} {} {}",
-            millis(*ttl),
-            count(claim),
-            self.channel()
-        )
+        let permits = claim.permits.max(1);
+        let channel = self.channel();
+        format!("{owner} {} {permits} {channel}", millis(*ttl))
     }
+}
+
+/// A key, by the lock that it belongs to.
+#[cfg(feature = "inspect")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedKey<'a> {
+    Lock(&'a str),
+    /// One of its slots beside the first one.
+    Slot(&'a str, usize),
+    Queue(&'a str),
 }
 
 /// Whether a claim is to one slot of a lock that several may hold.
@@ -134,6 +167,34 @@ impl ToRedisArgs for QueueName<'_> {
         for part in self.parts() {
             // It goes into memory, which does not fail.
             let _ = name.write_all(part.as_bytes());
+        }
+    }
+}
+
+#[cfg(all(test, feature = "inspect"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_belongs_to_the_lock_in_its_name() {
+        let names = Names::new("lock:", "client");
+        for (key, read) in [
+            ("lock:sync:42", Some(NamedKey::Lock("lock:sync:42"))),
+            ("lock:slot:geo", Some(NamedKey::Lock("lock:slot:geo"))),
+            ("lock:slot:{lock:geo}2", Some(NamedKey::Slot("lock:geo", 2))),
+            ("lock:wait:{lock:geo}", Some(NamedKey::Queue("lock:geo"))),
+            ("lock:token:{lock:geo}", None),
+            ("lock:", None),
+            ("other", None),
+            ("lock:{a}", None),
+            ("lock:slot:{lock:geo}0", None),
+            ("lock:slot:{lock:geo}02", None),
+            ("lock:slot:{lock:geo}1000", None),
+            ("lock:slot:{lock:}1", None),
+            ("lock:wait:{other}", None),
+            ("lock:wait:{lock:geo}1", None),
+        ] {
+            assert_eq!(names.read(key), read, "{key}");
         }
     }
 }

@@ -1,14 +1,24 @@
--- Who waits for a lock: a sorted set in order of arrival, of entries `owner ttl-in-ms keys channel`.
--- `keys` is how many slots, or locks, the claim asks for.
+-- Who waits for a lock: a sorted set in order of arrival, of entries `owner ttl-in-ms permits channel`.
+-- `permits` is how many slots the lock has for the claim.
 
 -- The longest expiry of a queue, in ms. Each look of a waiter starts it anew, and every waiter looks
 -- again sooner than that.
 local LONGEST = 301000
 
--- The server's clock, in microseconds.
+-- The server's clock, in microseconds: one moment in all of a run.
+local now
 local function clock()
-  local time = redis.call('TIME')
-  return time[1] .. string.sub('00000' .. time[2], -6)
+  if not now then
+    local time = redis.call('TIME')
+    now = time[1] .. string.sub('00000' .. time[2], -6)
+  end
+  return now
+end
+
+-- What is stored under a lock that is held, or closed, from now on; under a slot also how many there are.
+local function held_by(owner, permits)
+  local value = owner .. ' ' .. string.sub(clock(), 1, -4)
+  return permits ~= '1' and value .. ' ' .. permits or value
 end
 
 -- What is published to a waiter: its id, which does not tell its owner; a proof that we know the owner;
@@ -64,15 +74,15 @@ local function grant_next(lock, index, queue, asking)
   local put_back, written, winner = {}, false, nil
   local entry, place = pop_first(queue)
   while entry do
-    local owner, ttl, keys, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
+    local owner, ttl, permits, channel = string.match(entry, '^(%S+) (%d+) (%d+) (.+)$')
     if entry == asking then
       winner = owner
-    elseif owner and index >= tonumber(keys) then
+    elseif owner and index >= tonumber(permits) then
       -- It counts fewer slots, and waits for one of those.
       table.insert(put_back, {place, entry})
     elseif owner then
       -- Written before it is published: where the write fails, nobody may believe to hold the lock.
-      if redis.pcall('SET', lock, owner, 'PX', ttl).err then
+      if redis.pcall('SET', lock, held_by(owner, permits), 'PX', ttl).err then
         table.insert(put_back, {place, entry})
         break
       end

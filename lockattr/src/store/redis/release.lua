@@ -22,9 +22,7 @@ local held_any = false
 
 -- Marks the work of a lock as done, and tells everybody who waits for it to look.
 local function mark_done(lock, queue, length)
-  local time = redis.call('TIME')
-  local since = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-  redis.call('SET', lock, 'done@' .. since, 'PX', length)
+  redis.call('SET', lock, 'done@' .. string.sub(clock(), 1, -4), 'PX', length)
   local waiter = pop_first(queue)
   while waiter do
     local owner, channel = string.match(waiter, '^(%S+) %d+ %d+ (.+)$')
@@ -58,7 +56,8 @@ local function give_back(i)
   if what == 'closed' then
     -- The same host and process, but an id that no lease has: nothing can renew or release it.
     local closed = string.rep('0', 32) .. string.sub(ARGV[1], 33)
-    redis.call('SET', lock, closed, 'PX', length)
+    local permits = string.match(redis.call('GET', lock), '^%S+ %d+ (%d+)$') or '1'
+    redis.call('SET', lock, held_by(closed, permits), 'PX', length)
   elseif what == 'done' then
     mark_done(lock, queue, length)
   elseif not grant_next(lock, slots and first_index + i - 1 or 0, queue) then

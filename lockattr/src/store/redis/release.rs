@@ -176,11 +176,11 @@ pub(super) fn give_back_unclaimed(
             };
             let mut deadline = connections.deadline(bound);
             let released = release.run(&connections, call, &mut deadline).await;
+            // Without the key: whether its call is redacted is not known any more.
             if let Err(fault) = released {
-                let [lock, _] = keys;
                 telling.tell(move || {
                     tracing::warn!(
-                        target: "lockattr", lock, error = %fault.error,
+                        target: "lockattr", error = %fault.error,
                         "a lock that came too late could not be given back; it ends with its ttl"
                     );
                 });

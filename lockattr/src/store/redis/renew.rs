@@ -13,9 +13,9 @@ use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
 use super::timeouts::Deadline;
-use super::together::all;
 use super::{Redis, millis};
 use crate::error::StoreError;
+use crate::runtime::together::all;
 use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
 
 /// One key of a lease that is to be renewed.

@@ -31,10 +31,10 @@ use super::renew::RenewedKey;
 use super::reply::{each, integer};
 use super::script::{Form, Lua};
 use super::server::Server;
-use super::together::{Boxed, all};
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::runtime::background::{Background, Elapsed};
+use crate::runtime::together::{Boxed, all};
 use crate::store::{Found, Held};
 
 /// So many grants at most are in one round; the others are in the next one.

@@ -2,12 +2,13 @@
 //!
 //! An answer of another form is `None`, which is a protocol error: it says nothing about any lock.
 
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use redis::{RedisError, Value};
 
 use super::fault::Fault;
 use super::names::{count, has_slots};
+use super::stored::Stored;
 use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
 
 /// The outcome of an acquire.
@@ -48,23 +49,30 @@ pub(super) fn outcome(
             until: relied_on_until(sent, claim.ttl),
             in_doubt,
         },
-        (0, [owner, left, queued @ ..]) => Acquired::Busy {
+        (0, [value, left, queued @ ..]) => {
+            let (owner, since) = holder(&text(value)?);
+            Acquired::Busy {
+                lock,
+                owner,
+                remaining: Duration::from_millis(u64::try_from(integer(left)?).unwrap_or(0)),
+                since,
+                place: match queued {
+                    [] => None,
+                    [place, time] => {
+                        server_micros = Some(number(time)?);
+                        Some(number(place)?)
+                    }
+                    _ => return None,
+                },
+                in_doubt,
+            }
+        }
+        (2, [value]) => Acquired::Done {
             lock,
-            owner: text(owner)?,
-            remaining: Duration::from_millis(u64::try_from(integer(left)?).unwrap_or(0)),
-            place: match queued {
-                [] => None,
-                [place, time] => {
-                    server_micros = Some(number(time)?);
-                    Some(number(place)?)
-                }
+            since: match Stored::read(&text(value)?) {
+                Stored::Done { since } => since,
                 _ => return None,
             },
-            in_doubt,
-        },
-        (2, [since]) => Acquired::Done {
-            lock,
-            since: UNIX_EPOCH.checked_add(Duration::from_millis(number(since)?))?,
             in_doubt,
         },
         (-1, [found]) => Acquired::Foreign {
@@ -77,6 +85,15 @@ pub(super) fn outcome(
         acquired,
         server_micros,
     })
+}
+
+/// Whose a value is, and since when. One of another form is its own owner, which nobody is shown.
+fn holder(value: &str) -> (String, Option<SystemTime>) {
+    match Stored::read(value) {
+        Stored::Held { owner, since, .. } => (owner.to_owned(), since),
+        Stored::Closed { origin, since } => (format!("{:032}@{origin}", 0), since),
+        Stored::Done { .. } | Stored::Other => (value.to_owned(), None),
+    }
 }
 
 /// A string in any form: other servers than Redis answer some as simple strings, or as numbers.

@@ -22,6 +22,8 @@ pub(super) struct Scripts {
     /// Shared with the task that gives back grants that nobody waits for.
     pub(super) release: Arc<Lua>,
     pub(super) token: Lua,
+    #[cfg(feature = "inspect")]
+    pub(super) inspect: Lua,
 }
 
 impl Scripts {
@@ -42,6 +44,8 @@ impl Scripts {
                 include_str!("release.lua")
             ))),
             token: Lua::new(concat!(include_str!("find.lua"), include_str!("token.lua"))),
+            #[cfg(feature = "inspect")]
+            inspect: Lua::new(include_str!("inspect.lua")),
         }
     }
 }

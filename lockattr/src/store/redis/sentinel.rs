@@ -32,7 +32,11 @@ use super::transport::Transport;
 use crate::error::Error;
 use crate::runtime::background::Elapsed;
 use crate::runtime::jitter::jittered;
+#[cfg(feature = "inspect")]
+use crate::store::inspect::Finding;
 
+#[cfg(feature = "inspect")]
+mod doctor;
 mod known;
 mod suggestion;
 mod url;
@@ -135,6 +139,12 @@ impl Sentinels {
 
     pub(super) fn service(&self) -> &str {
         &self.target.service
+    }
+
+    /// What the sentinels' own words tell.
+    #[cfg(feature = "inspect")]
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        self.known.borrow().findings(self.service())
     }
 
     /// Connects to the primary. Also says how often it had moved by then.

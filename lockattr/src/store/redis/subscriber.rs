@@ -140,7 +140,7 @@ impl Subscriber {
     /// Warns that nothing can be published. The task does not find out whether that has changed.
     pub(super) fn warn_cannot_wake(&self, error: &StoreError) {
         tracing::warn!(
-            target: "lockattr", channel = self.0.channel, error = %error,
+            target: "lockattr", channel = self.0.channel, %error,
             "callers that wait for what this client gives back cannot be woken, and look again every \
              now and then"
         );
@@ -364,7 +364,7 @@ impl SubscriberInner {
             let (channel, error) = (self.channel.clone(), error.clone());
             self.server.background.tell(move || {
                 tracing::warn!(
-                    target: "lockattr", channel, error = %error,
+                    target: "lockattr", channel, %error,
                     "callers that wait for a lock cannot be woken, and look again every now and then"
                 );
             });

@@ -40,7 +40,7 @@ async fn rolling_restarts_wear_no_lease_out_and_let_nobody_in() {
             server.kill();
             nap(300).await;
             server.restart();
-            let voted = || server.get(LOCK) == owner;
+            let voted = || server.owner(LOCK) == owner;
             wait::within("the node votes for the lease again", 2 * ttl, voted).await;
             // The vote counts from the next renewal.
             nap(u64::try_from(ttl.as_millis()).unwrap() / 2).await;
@@ -65,7 +65,7 @@ async fn a_node_that_comes_back_takes_the_place_of_one_that_goes() {
     let lease = locks.lock(KEY).ttl(ttl).acquire().await.unwrap();
     nodes.servers[0].restart();
     // A renewal finds that it answers, and the next that its vote is missing.
-    let voted = || nodes.servers[0].get(LOCK).as_deref() == Some(lease.owner());
+    let voted = || nodes.servers[0].owner(LOCK).as_deref() == Some(lease.owner());
     wait::within("the node votes for the lease", 3 * ttl, voted).await;
     nap(1_000).await;
     nodes.servers[1].kill();

@@ -5,10 +5,10 @@ use std::time::Instant;
 use super::Cluster;
 use super::slots::slot_of;
 use super::steering::Steering;
+use crate::runtime::together::{Boxed, all};
 use crate::store::Claim;
 use crate::store::redis::fault::Fault;
 use crate::store::redis::names::lock;
-use crate::store::redis::together::{Boxed, all};
 
 /// So many names are tried at most to find one for each node: enough to hit upon a node with one slot.
 const MOST_NAMES: usize = 500_000;
@@ -56,7 +56,7 @@ impl Cluster {
     }
 
     /// Names of locks that begin like this one: one for each node that keeps slots.
-    fn one_for_each_node(&self, name: &str) -> Vec<String> {
+    pub(super) fn one_for_each_node(&self, name: &str) -> Vec<String> {
         let mut missing = self.nodes.primaries();
         let mut found = Vec::with_capacity(missing.len());
         for count in 0..MOST_NAMES {

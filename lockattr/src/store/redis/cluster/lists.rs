@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::Cluster;
 use super::slots::slot_of;
+use crate::runtime::together::{Boxed, all};
 use crate::store::redis::fault::Fault;
 use crate::store::redis::timeouts::Deadline;
-use crate::store::redis::together::{Boxed, all};
 use crate::store::{Acquired, Attempt, Claim, Found, Held, Leave, Release, Token};
 
 /// So often a claim asks for its other locks that was granted the missing one while it was about to wait.

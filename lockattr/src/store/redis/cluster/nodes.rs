@@ -165,6 +165,14 @@ impl Nodes {
         primaries.filter_map(|node| node.redis.clone()).collect()
     }
 
+    /// Whether somebody is known to keep each slot.
+    #[cfg(feature = "inspect")]
+    pub(super) fn are_all_kept(&self) -> bool {
+        let map = self.map();
+        let is_kept = |index: &u16| map.nodes.get(usize::from(*index)).is_some();
+        map.slots.iter().all(is_kept)
+    }
+
     /// Every node that was ever asked for something and may be yet.
     pub(super) fn asked(&self) -> Vec<Arc<Redis>> {
         let map = self.map();

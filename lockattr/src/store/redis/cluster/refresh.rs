@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 use super::nodes::Nodes;
 use super::view::View;
 use crate::error::StoreError;
+use crate::runtime::together::{Boxed, all};
 use crate::store::redis::addresses::Address;
 use crate::store::redis::fault::Fault;
-use crate::store::redis::together::{Boxed, all};
 
 /// How long further answers are waited for after the first one of a node for which the cluster works.
 const GRACE: Duration = Duration::from_millis(30);

@@ -11,10 +11,10 @@ use super::Cluster;
 use super::slots::slot_of;
 use super::steering::Steering;
 use crate::error::StoreError;
+use crate::runtime::together::{Boxed, all_until};
 use crate::store::redis::Redis;
 use crate::store::redis::fault::{Fault, Redirect};
 use crate::store::redis::renew::{RenewedKey, RenewedOnce, keys_of, worst};
-use crate::store::redis::together::{Boxed, all_until};
 use crate::store::{Held, Renewed};
 
 /// So many redirections are followed within one renewal.

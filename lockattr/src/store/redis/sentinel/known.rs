@@ -92,6 +92,21 @@ impl KnownSentinels {
         addresses.collect()
     }
 
+    /// All sentinels that count, and what is wrong with each, in words that follow "the sentinel at …".
+    #[cfg(feature = "inspect")]
+    pub(super) fn heard(&self) -> impl Iterator<Item = (&Address, Option<&str>)> {
+        let counting = self.sentinels.iter().filter(|sentinel| sentinel.counts);
+        counting.map(|sentinel| {
+            let trouble = match &sentinel.word {
+                Some(Ok(_)) => None,
+                Some(Err(Trouble::Other(why))) => Some(why.as_str()),
+                Some(Err(Trouble::NoSuchService(_))) => Some("does not know the service"),
+                None => Some("does not answer"),
+            };
+            (&sentinel.address, trouble)
+        })
+    }
+
     /// Whether there are sentinels that are not known yet.
     pub(super) fn lacks(&self, report: &Report) -> bool {
         self.sentinels.len() < MOST.min(report.others + 1)

@@ -1,0 +1,103 @@
+//! What a call ended in that has no value of its body's, and what the log is told of it.
+
+use std::sync::Once;
+
+use crate::call_site::CallSite;
+use crate::error::Error;
+use crate::runtime::clock::millis;
+use crate::runtime::stderr;
+
+/// Why a call has no value of its body's, or should have none.
+#[derive(Debug)]
+pub struct CallError {
+    pub(super) error: Error,
+    site: &'static CallSite,
+}
+
+/// Tells of a call; the fields are those of its error.
+macro_rules! tell {
+    ($level:ident, $call:expr, $message:expr) => {{
+        let CallError { error, site } = $call;
+        tracing::$level!(
+            target: "lockattr",
+            function = site.told_function(),
+            template = site.told_template(),
+            key = error.key(),
+            holder = error.holder(),
+            remaining_ms = error.remaining().map(millis),
+            cause = error.cause().map(tracing::field::debug),
+            held_ms = error.held().map(millis),
+            %error,
+            $message
+        );
+    }};
+}
+
+impl CallError {
+    pub(super) fn new(error: Error, site: &'static CallSite) -> Self {
+        Self { error, site }
+    }
+
+    pub(super) fn tell_busy(&self) {
+        tell!(
+            debug,
+            self,
+            "a locked function did not run: its key is busy"
+        );
+    }
+
+    pub(super) fn tell_done(&self) {
+        tell!(
+            debug,
+            self,
+            "a locked function did not run: its work is done"
+        );
+    }
+
+    /// The log is the only place that tells where the caller gets no error.
+    pub(super) fn tell_down(&self, caller_is_told: bool) {
+        static TOLD: Once = Once::new();
+        if caller_is_told {
+            tell!(warn, self, "a locked function did not run");
+            return;
+        }
+        tell!(error, self, "a locked function did not run");
+        // A program that has forgotten its client may well have no log either.
+        if matches!(self.error, Error::NotInstalled) {
+            let line = format!("a locked function did not run: {}", self.error);
+            TOLD.call_once(|| stderr::tell_unless_logged(&line));
+        }
+    }
+
+    pub(super) fn tell_lost(&self, caller_is_told: bool) {
+        if caller_is_told {
+            tell!(
+                warn,
+                self,
+                "a locked function was stopped: its lease had ended"
+            );
+        } else {
+            tell!(
+                error,
+                self,
+                "a locked function was stopped: its lease had ended"
+            );
+        }
+    }
+
+    pub(super) fn tell_went_on(&self) {
+        tell!(
+            warn,
+            self,
+            "a locked function went on after its lease had ended"
+        );
+    }
+
+    pub(super) fn tell_failed(&self) {
+        tell!(
+            warn,
+            self,
+            "the lease of a locked function that failed had ended before"
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! What is stored under a lock, or under one of its slots, and who may know that: this file and the scripts.
+//!
+//! | value | written by | says |
+//! |---|---|---|
+//! | `{owner}` | the uncontended `SET` | held since the owner's id was drawn, by its caller's clock |
+//! | `{owner} {ms}` | a script; `SET`, where the id is not new | held since then, in ms since 1970: by the server's clock, or by that of who has sent the `SET` |
+//! | `{owner} {ms} {permits}` | the same for a slot, the first one too | the same, and how many slots its holder counts |
+//! | `{zeros}@{host}:{pid}…` | a release that leaves a lock closed | closed since then; the forms are those of an owner |
+//! | `done@{ms}` | a release that leaves a mark | done since then |
+//!
+//! Whether a value is an owner's is equality first, and then the owner and a space.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::names::has_slots;
+use crate::owner;
+use crate::store::Claim;
+
+/// One value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Stored<'a> {
+    Held {
+        owner: &'a str,
+        /// Nothing where the owner alone is stored, and its id does not say it.
+        since: Option<SystemTime>,
+        /// Of a slot, how many there are for its holder.
+        permits: Option<u32>,
+    },
+    /// Held by nobody, and not to be taken yet.
+    Closed {
+        /// `host:pid` of its last holder.
+        origin: &'a str,
+        since: Option<SystemTime>,
+    },
+    /// The mark of work that is done.
+    Done { since: SystemTime },
+    /// No value of this library's.
+    Other,
+}
+
+impl<'a> Stored<'a> {
+    pub(super) fn read(value: &'a str) -> Self {
+        Self::known(value).unwrap_or(Self::Other)
+    }
+
+    fn known(value: &'a str) -> Option<Self> {
+        if let Some(ms) = value.strip_prefix("done@") {
+            let since = moment(ms)?;
+            return Some(Self::Done { since });
+        }
+        let mut words = value.split(' ');
+        let owner = words.next()?;
+        let (id, origin) = owner::parts(owner)?;
+        let since = match words.next() {
+            Some(ms) => Some(moment(ms)?),
+            None => owner::since(owner),
+        };
+        let permits = match words.next() {
+            Some(permits) => Some(number(permits)?.try_into().ok()?),
+            None => None,
+        };
+        if words.next().is_some() {
+            return None;
+        }
+        Some(if id.bytes().all(|digit| digit == b'0') {
+            Self::Closed { origin, since }
+        } else {
+            Self::Held {
+                owner,
+                since,
+                permits,
+            }
+        })
+    }
+}
+
+/// What an uncontended `SET` writes for a claim. Its owner alone is enough where it says to the second since
+/// when: of a claim that has waited, for a vote or for a connection, it does not.
+pub(super) fn uncontended<'a>(claim: &Claim<'a>, now: SystemTime) -> Cow<'a, str> {
+    const NEW: Duration = Duration::from_secs(1);
+    let Claim { owner, permits, .. } = *claim;
+    let age = owner::since(owner).map(|drawn| now.duration_since(drawn).unwrap_or_default());
+    let has_slots = has_slots(claim);
+    if !has_slots && age.is_some_and(|age| age < NEW) {
+        return owner.into();
+    }
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = since.as_millis();
+    Cow::Owned(if has_slots {
+        format!("{owner} {since} {permits}")
+    } else {
+        format!("{owner} {since}")
+    })
+}
+
+fn moment(ms: &str) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(Duration::from_millis(number(ms)?))
+}
+
+/// Digits alone.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.bytes().all(|digit| digit.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-3.example:4711";
+    const DRAWN: u64 = 0x019a_d5b1_f9c0;
+
+    fn at(ms: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(ms)
+    }
+
+    fn held(since: u64, permits: Option<u32>) -> Stored<'static> {
+        Stored::Held {
+            owner: OWNER,
+            since: Some(at(since)),
+            permits,
+        }
+    }
+
+    #[test]
+    fn a_value_says_whose_it_is_and_since_when() {
+        assert_eq!(Stored::read(OWNER), held(DRAWN, None));
+        let value = format!("{OWNER} 1764516000123");
+        assert_eq!(Stored::read(&value), held(1_764_516_000_123, None));
+        let value = format!("{OWNER} 1764516000123 3");
+        assert_eq!(Stored::read(&value), held(1_764_516_000_123, Some(3)));
+        // Of another version, an id says nothing.
+        let owner = "3c8698528e804726a3196da9559ced2b@web-3:4711";
+        let (since, permits) = (None, None);
+        let expected = Stored::Held {
+            owner,
+            since,
+            permits,
+        };
+        assert_eq!(Stored::read(owner), expected);
+    }
+
+    #[test]
+    fn a_lock_that_is_nobodys_says_since_when() {
+        let nobody = format!("{:032}@web-3:4711", 0);
+        let origin = "web-3:4711";
+        let closed = |since| Stored::Closed { origin, since };
+        assert_eq!(Stored::read(&nobody), closed(None));
+        for rest in ["7", "7 3"] {
+            let value = format!("{nobody} {rest}");
+            assert_eq!(Stored::read(&value), closed(Some(at(7))));
+        }
+        assert_eq!(Stored::read("done@7"), Stored::Done { since: at(7) });
+    }
+
+    #[test]
+    fn what_is_of_no_such_form_is_none_of_ours() {
+        let mut others = vec!["", " ", "x", "done@", "done@x", "done@-7", "done@7 8"];
+        others.extend(["abc@host:1", "@host:1", "done@99999999999999999999"]);
+        for rest in [" ", " x", " -7", " +7", " 7 ", " 7 x", " 7 3 1", "  7"] {
+            others.push(Box::leak(format!("{OWNER}{rest}").into_boxed_str()));
+        }
+        others.push(Box::leak(format!("{OWNER} 7 4294967296").into_boxed_str()));
+        for value in others {
+            assert_eq!(Stored::read(value), Stored::Other, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_says_since_when_to_the_second() {
+        let locks = ["lock:a".to_owned()];
+        let claim = Claim::new(&locks, OWNER, Duration::from_secs(1));
+        // The clock may have been set back.
+        for now in [DRAWN, DRAWN + 999, DRAWN - 5_000] {
+            assert_eq!(uncontended(&claim, at(now)), OWNER);
+        }
+        let value = uncontended(&claim, at(DRAWN + 1_000));
+        assert_eq!(Stored::read(&value), held(DRAWN + 1_000, None));
+        let claim = claim.permits(3);
+        let value = uncontended(&claim, at(DRAWN + 1));
+        assert_eq!(value, format!("{OWNER} {} 3", DRAWN + 1));
+        assert_eq!(Stored::read(&value), held(DRAWN + 1, Some(3)));
+        let claim = Claim::new(&locks, "of another form", Duration::from_secs(1));
+        assert_eq!(uncontended(&claim, at(7)), "of another form 7");
+    }
+}
