@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::process;
 use crate::scratch::Scratch;
 use crate::server::{Running, free_port};
+use crate::wait;
 
 mod control;
 
@@ -194,7 +195,11 @@ impl Ensemble {
 
     /// How many requests a server has had, heartbeats included.
     pub fn requests(&self, server: usize) -> u64 {
-        let answer = self.answer(server, "mntr");
+        let mut answer = String::new();
+        wait::block_until("the server counts its requests", || {
+            answer = self.answer(server, "mntr");
+            !answer.is_empty()
+        });
         let line = answer
             .lines()
             .find_map(|line| line.strip_prefix("zk_packets_received"));
@@ -205,7 +210,7 @@ impl Ensemble {
     /// What a server answers to one of the four-letter words.
     pub fn answer(&self, server: usize, word: &str) -> String {
         let ask = || {
-            let bound = Duration::from_millis(500);
+            let bound = Duration::from_secs(2);
             let mut stream = TcpStream::connect_timeout(&self.address(server), bound)?;
             stream.set_read_timeout(Some(bound))?;
             stream.write_all(word.as_bytes())?;

@@ -151,7 +151,8 @@ async fn field_store_22_servers_that_cannot_be_reached_are_nothing_while_one_can
         for _ in 0..2 {
             let begun = Instant::now();
             Client::connect(&url).await.unwrap();
-            assert!(begun.elapsed() < seconds(1) + SLACK, "{others}");
+            // The look-up of a name, and a time-out, beside what it takes to connect.
+            assert!(begun.elapsed() < seconds(2) + SLACK, "{others}");
         }
     }
     let error = refused(Client::builder(), &url([closed_at].into_iter())).await;

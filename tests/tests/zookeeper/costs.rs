@@ -9,7 +9,7 @@ use tests::zookeeper::{Control, Ensemble};
 use crate::support::{client, seconds};
 
 /// Heartbeats of sessions that last for this long hardly count.
-const SESSION: u64 = 60;
+const SESSION: u64 = 600;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_costs_what_the_recipe_costs() {
@@ -87,7 +87,7 @@ async fn a_lock_that_is_handed_over_costs_what_the_recipe_costs_however_many_wai
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn held_leases_cost_a_heartbeat_of_their_session_and_no_renewals() {
     let server = Ensemble::single();
-    let locks = client(&server.url(), seconds(4)).await;
+    let locks = client(&server.url(), seconds(8)).await;
     let mut leases = Vec::new();
     for key in 0..50 {
         leases.push(locks.lock(format!("held:{key}")).acquire().await.unwrap());
@@ -97,9 +97,9 @@ async fn held_leases_cost_a_heartbeat_of_their_session_and_no_renewals() {
     let before = server.requests(0);
     tokio::time::sleep(seconds(4)).await;
     let requests = server.requests(0) - before;
-    assert!((20..60).contains(&requests), "{requests}");
+    assert!((10..60).contains(&requests), "{requests}");
     for lease in leases {
-        assert!(lease.remaining() > seconds(2));
+        assert!(lease.remaining() > seconds(3));
         lease.release().await.unwrap();
     }
 }

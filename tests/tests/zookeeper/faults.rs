@@ -13,7 +13,7 @@ use tests::worker::Worker;
 use tests::zookeeper::{Control, Ensemble, url};
 
 use crate::support::{
-    SLACK, a_client, client, millis, nodes, nothing_left, queued, seconds, shared,
+    SLACK, a_client, client, millis, nodes, nothing_left, prompt_client, queued, seconds, shared,
 };
 
 /// What an answer may take where no server answers: two connections and two replies, one second each.
@@ -30,7 +30,7 @@ fn behind() -> (Proxy, String) {
 async fn field_store_19_a_place_whose_making_was_not_answered_is_found_and_given_back() {
     let mut control = Control::of(shared().address(0));
     let (proxy, at) = behind();
-    let locks = client(&at, seconds(20)).await;
+    let locks = prompt_client(&at, seconds(20)).await;
     let other = a_client().await;
     let lease = locks.lock("unanswered").acquire().await.unwrap();
     lease.release().await.unwrap();
@@ -174,8 +174,8 @@ async fn field_store_20_a_client_that_is_cut_off_for_longer_has_lost_before_anot
 async fn field_store_20_servers_that_are_away_for_three_timeouts_come_back_to_free_locks() {
     let session = seconds(2);
     let server = Ensemble::single();
-    let locks = client(&server.url(), session).await;
-    let other = client(&server.url(), session).await;
+    let locks = prompt_client(&server.url(), session).await;
+    let other = prompt_client(&server.url(), session).await;
     let lease = locks.lock("away").acquire().await.unwrap();
     let away = Instant::now();
     server.kill(0);
@@ -316,7 +316,7 @@ async fn field_store_20_leases_survive_the_loss_of_one_server_of_three_and_waite
 async fn field_store_20_without_a_majority_all_is_unavailable_and_comes_back_by_itself() {
     let session = seconds(3);
     let servers = Ensemble::three();
-    let locks = client(&servers.url(), session).await;
+    let locks = prompt_client(&servers.url(), session).await;
     let lease = locks.lock("majority").acquire().await.unwrap();
     let leader = servers.leader().expect("three servers have a leader");
     let follower = servers.follower();

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use lockattr::Client;
+use lockattr::{Client, ClientBuilder};
 use tests::wait::PATIENCE;
 use tests::zookeeper::{Control, Ensemble};
 
@@ -16,10 +16,34 @@ pub(crate) fn shared() -> &'static Ensemble {
     SHARED.get_or_init(Ensemble::single)
 }
 
-/// A client whose session, and whose leases, are of this length.
+/// A client whose session, and whose leases, are of this length, and which waits for the answers of a machine
+/// with other work.
 pub(crate) async fn client(url: &str, ttl: Duration) -> Client {
-    let builder = Client::builder().ttl(ttl);
-    builder.connect(url).await.expect("the servers answer")
+    connected(
+        Client::builder()
+            .connect_timeout(PATIENT)
+            .reply_timeout(PATIENT),
+        url,
+        ttl,
+    )
+    .await
+}
+
+/// The same with the default timeouts, where the subject is a bound that follows from them.
+pub(crate) async fn prompt_client(url: &str, ttl: Duration) -> Client {
+    connected(Client::builder(), url, ttl).await
+}
+
+const PATIENT: Duration = Duration::from_secs(4);
+
+async fn connected(builder: ClientBuilder, url: &str, ttl: Duration) -> Client {
+    let start = Instant::now();
+    loop {
+        match builder.clone().ttl(ttl).connect(url).await {
+            Ok(client) => return client,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "{error}"),
+        }
+    }
 }
 
 /// A client of the shared server.
