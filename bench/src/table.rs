@@ -22,6 +22,7 @@ mod peers;
 mod refused;
 mod throughput;
 mod topologies;
+mod zookeeper;
 
 /// How much of everything is done.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +44,7 @@ impl Effort {
 /// A table's name on the command line and in `results/`, and how it is made.
 pub type Entry = (&'static str, fn(Effort) -> Section);
 
-pub const TABLES: [Entry; 14] = [
+pub const TABLES: [Entry; 16] = [
     ("peers", peers::measure),
     ("cost", cost::measure),
     ("throughput", throughput::measure),
@@ -57,6 +58,7 @@ pub const TABLES: [Entry; 14] = [
     ("topologies", topologies::measure),
     ("observe", observe::measure),
     ("list", list::measure),
+    ("zookeeper", zookeeper::measure),
     ("expansion", expansion::measure),
     ("build", build::measure),
 ];

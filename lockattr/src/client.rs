@@ -58,6 +58,7 @@ impl Client {
     /// | `redis+cluster://[[user]:password@]host[:port],host[:port]…` | a Redis Cluster, of which these nodes are asked first; `rediss+cluster://…` over TLS |
     /// | `redis+quorum://[[user]:password@]host[:port],host[:port],host[:port]…` | a majority of independent servers; see [`ClientBuilder::quorum`]; `rediss+quorum://…` over TLS |
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | one server, over a Unix socket |
+    /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/node]` | the servers of a ZooKeeper ensemble, with the feature `zookeeper`; `zookeeper+tls://…` over TLS |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
@@ -117,6 +118,33 @@ impl Client {
     ///   does not know the lock, and a primary that is cut off goes on granting until it has noticed
     ///   (`cluster-node-timeout`): within that window a lock may be lost or held twice, which
     ///   [`Lease::token`](crate::Lease::token) lets a resource refuse.
+    ///
+    /// # ZooKeeper
+    /// A `zookeeper://` URL names some or all of the servers, at port 2181 unless it says otherwise, and the
+    /// node below which locks are kept, which is made where it is not there; without one, the root. A user and
+    /// password log in by the scheme `digest`, and what this client makes is that user's alone. Without TLS
+    /// they are sent as they are.
+    ///
+    /// A client has one session, on its own thread, with the [ttl](ClientBuilder::ttl) of the client as its
+    /// timeout, or the nearest that the servers allow (`minSessionTimeout`, `maxSessionTimeout`): from 2 to 20 of
+    /// their ticks unless they are set. Where it is shorter than that ttl, this ends as [`Error::Invalid`].
+    ///
+    /// - **A client that dies, or stands still, holds its locks for as long as its session**, whatever their
+    ///   ttls. A lease of a client that lives ends with its own ttl unless it is renewed, of at least 1 s
+    ///   and at most the session's timeout: a longer one is [`Error::Invalid`].
+    /// - Renewals cost nothing. While something is held or waited for, a client sends one `sync` each fortieth
+    ///   of its session's timeout, which the leader answers. A lease is relied on for that timeout from when
+    ///   the last one was sent that was answered, less 4 % and 2 ms: a client that is cut off for nine tenths of it
+    ///   loses nothing, and one that is cut off for longer has lost all, whatever a server says later.
+    /// - A lease whose node somebody deletes is told within about half a second, and one whose session ends at
+    ///   once.
+    /// - Servers of a majority that lives are followed: the session moves with its leases and places in the queues. One
+    ///   that is cut off from the others, and does not know it yet, may answer in the name of a session that these
+    ///   end: for half a tick where it follows, and up to a tick where it leads, of which the 4 % cover a part.
+    ///   What must not happen twice needs [`Lease::token`](crate::Lease::token).
+    /// - [`lock_all`](Self::lock_all) takes its places in all queues in one step, and two calls never wait for each
+    ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others.
+    /// - What `once` and `min_hold` leave counts by the leader's clock.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server

@@ -139,6 +139,7 @@ impl Keeper {
             failing: AtomicBool::new(false),
         });
         background.spawn(renewals::watch(schedule, Arc::downgrade(&keeper)));
+        keeper.store.tell_ended(renewals::look_at(&keeper));
         keeper
     }
 

@@ -22,7 +22,7 @@
 //! the lease is lost, the body's future is dropped before it is polled again.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
-//! - [`Client`] is the connection to a Redis or Valkey server; `memory:` needs none.
+//! - [`Client`] is the connection to a Redis or Valkey server, or another [store](Client::connect); `memory:` needs none.
 //! - [`Client::lock`] takes a [`Lease`] without the attribute.
 //! - [`Error`] says which of busy, unavailable, lost, foreign … it was, and never mixes them.
 //! - [`Store`](store::Store) is what other places to keep locks in implement.
@@ -113,7 +113,8 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` URLs, by rustls.
+//! - `tls`: `rediss://` and `zookeeper+tls://` URLs, by rustls.
+//! - `zookeeper`: `zookeeper://` URLs, the servers of a ZooKeeper ensemble; pulls no crate in.
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).

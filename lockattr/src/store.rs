@@ -28,6 +28,8 @@ pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;
 pub(crate) mod unguarded;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 pub(crate) use answer::relied_on;
 pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
@@ -35,6 +37,9 @@ pub use request::{Attempt, Claim, Held, Leave, Release};
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// Tells a client which owners' leases may have ended; see [`Store::tell_ended`].
+pub type TellEnded = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// A place where locks are kept.
 ///
@@ -116,6 +121,15 @@ pub trait Store: Debug + Send + Sync + 'static {
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         let _ = owner;
         Box::pin(async { Duration::MAX })
+    }
+
+    /// Has the owners told whose leases may have ended, as far as the store learns that by itself: by a watch,
+    /// or by the end of a session. They are renewed at once then, which says what has become of each. Asked
+    /// once, when a client is made.
+    ///
+    /// A store that learns nothing by itself leaves this as it is: a loss is found by the next renewal.
+    fn tell_ended(&self, tell: TellEnded) {
+        drop(tell);
     }
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
@@ -292,6 +306,10 @@ macro_rules! forward {
                 owner: &'a str,
             ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
                 (**self).settled(owner)
+            }
+
+            fn tell_ended(&self, tell: TellEnded) {
+                (**self).tell_ended(tell);
             }
 
             fn in_callers_time(&self) -> bool {

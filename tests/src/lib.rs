@@ -36,5 +36,7 @@ pub mod turn;
 pub mod version;
 pub mod wait;
 pub mod worker;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 mod scratch;

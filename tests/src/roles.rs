@@ -77,7 +77,7 @@ pub fn play() {
     });
 }
 
-/// Connects, in the way that some of the words tell: `replicas=2`, `addresses=FROM>TO,FROM>TO`.
+/// Connects, in the way that some of the words tell: `replicas=2`, `addresses=FROM>TO,FROM>TO`, `ttl=2000`.
 async fn connect(url: &str, words: &[String]) -> Client {
     let mut builder = Client::builder();
     for word in words {
@@ -85,6 +85,7 @@ async fn connect(url: &str, words: &[String]) -> Client {
             Some(("replicas", count)) => {
                 builder.replicas(count.parse().expect("a number"), REPLICAS_TIMEOUT)
             }
+            Some(("ttl", ms)) => builder.ttl(Duration::from_millis(ms.parse().expect("a number"))),
             Some(("addresses", ways)) => {
                 let ways: Vec<(SocketAddr, SocketAddr)> = ways
                     .split(',')

@@ -341,13 +341,13 @@ impl Server {
 
 /// The process, and a second one that ends it should ours be killed or never drop the server.
 #[derive(Debug)]
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     guard: Child,
 }
 
 impl Running {
-    fn new(child: Child, scratch: &Scratch) -> Self {
+    pub(crate) fn new(child: Child, scratch: &Scratch) -> Self {
         // Its standard input closes with our process, whatever ends that.
         let guard = Command::new("sh")
             .args([
@@ -363,7 +363,7 @@ impl Running {
         Self { child, guard }
     }
 
-    fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         // The guard first: it must not see the id of a process that has gone.
         process::end(&mut self.guard);
         process::end(&mut self.child);

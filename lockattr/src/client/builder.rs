@@ -66,7 +66,8 @@ impl ClientBuilder {
         self
     }
 
-    /// The ttl of leases that set none: 30 s unless set. At least 10 ms, at most 366 days.
+    /// The ttl of leases that set none: 30 s unless set. At least 10 ms, at most 366 days. On ZooKeeper also the
+    /// timeout of the client's session.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -210,7 +211,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The root certificates, in PEM form, by which a `rediss://` server, or with `rediss+sentinel://`
+    /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
     /// The cryptography is that of the process where one is installed when the client is made
@@ -222,7 +223,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The certificate that this client shows to a `rediss://` server which verifies its clients, and the
+    /// The certificate that this client shows to a `rediss://` or `zookeeper+tls://` server which verifies its clients, and the
     /// private key of it, both in PEM form; intermediate certificates follow the client's own. Without TLS
     /// they are refused.
     #[cfg(feature = "tls")]

@@ -11,7 +11,7 @@ use crate::error::{LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::{Clock, millis};
-use crate::store::{Found, Held, Release, Renewal};
+use crate::store::{Found, Held, Release, Renewal, TellEnded};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
 /// hold up the server's other commands.
@@ -188,6 +188,21 @@ pub(super) async fn watch(schedule: Arc<RenewalSchedule>, keeper: Weak<Keeper>) 
             keeper.background.spawn(Arc::clone(&keeper).renew(batch));
         }
     }
+}
+
+/// Has leases renewed at once of which a store has learnt something by itself.
+pub(super) fn look_at(keeper: &Arc<Keeper>) -> TellEnded {
+    let keeper = Arc::downgrade(keeper);
+    Box::new(move |owners| {
+        let Some(keeper) = keeper.upgrade() else {
+            return;
+        };
+        for (key, lease) in keeper.schedule.all() {
+            if owners.contains(&lease.owner()) {
+                keeper.schedule.hasten(key);
+            }
+        }
+    })
 }
 
 /// As many leases at a time as one call renews, and as many keys as one call may have.

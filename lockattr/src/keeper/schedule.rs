@@ -119,6 +119,13 @@ impl RenewalSchedule {
         left.is_some()
     }
 
+    /// A lease is seen to now, whenever it is due.
+    pub(super) fn hasten(&self, key: ScheduleKey) {
+        if self.table().plan(key, Instant::now()) {
+            self.sooner.notify_one();
+        }
+    }
+
     /// A renewal is over: the lease is seen to again when `due` has come.
     pub(super) fn renewed(&self, key: ScheduleKey, due: Instant) {
         let mut table = self.table();

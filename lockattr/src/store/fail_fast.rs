@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, TellEnded,
+    Token, WakeUps,
 };
 use crate::error::StoreError;
 use crate::runtime::background::Background;
@@ -265,6 +266,10 @@ impl Store for FailFast {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         self.0.store.settled(owner)
+    }
+
+    fn tell_ended(&self, tell: TellEnded) {
+        self.0.store.tell_ended(tell);
     }
 
     fn in_callers_time(&self) -> bool {

@@ -74,6 +74,8 @@ mod wakeups;
 mod watchdog;
 
 pub(crate) use access::Access;
+#[cfg(feature = "zookeeper")]
+pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
 use connections::Connections;
@@ -89,6 +91,8 @@ use server::Server;
 pub(crate) use server::{Location, location};
 use subscriber::Subscriber;
 use timeouts::{Deadline, Timeouts};
+#[cfg(all(feature = "tls", feature = "zookeeper"))]
+pub(crate) use tls::Tls;
 use watchdog::Watchdog;
 
 /// Locks on a single server.

@@ -16,6 +16,8 @@ use crate::store::memory::Memory;
 use crate::store::quorum::Quorum;
 use crate::store::redis::{self, Cluster, Redis};
 use crate::store::unguarded::Unguarded;
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper;
 use crate::store::{Claim, Store};
 
 /// How long the key of a check lives where nothing can be deleted.
@@ -121,6 +123,9 @@ impl ClientBuilder {
         if url == "memory:" {
             return self.store(Memory::new());
         }
+        if let Some(client) = self.zookeeper(url) {
+            return client;
+        }
         let (origin, background) = (Origin::here(), start_background()?);
         let (store, part_of) = self.node(url, &origin, &background)?;
         let store = self.failing_fast(store, part_of, &background, &origin);
@@ -169,7 +174,55 @@ impl ClientBuilder {
     /// [`Error::Config`] for a setting that cannot be used.
     pub fn store(self, store: impl Store) -> Result<Client, Error> {
         self.check()?;
-        if let Some(setting) = self.access.any() {
+        self.refuse_settings_of_redis(self.access.any())?;
+        if disabled::by_environment() {
+            return self.without_locks();
+        }
+        let (origin, background) = (Origin::here(), start_background()?);
+        let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
+        Ok(self.client(&background, store, origin, false))
+    }
+
+    /// A client of a ZooKeeper ensemble, if that is what the URL names.
+    #[cfg(feature = "zookeeper")]
+    fn zookeeper(&self, url: &str) -> Option<Result<Client, Error>> {
+        let ensemble = zookeeper::ensemble(url, &self.access.certificates)?;
+        Some(ensemble.and_then(|ensemble| {
+            self.refuse_settings_of_redis(self.access.of_redis())?;
+            if self.name.is_some() {
+                return Err(Error::Config(
+                    "`name` is for Redis servers, and those of ZooKeeper know no names of connections: \
+                     leave it out"
+                        .to_owned(),
+                ));
+            }
+            let (origin, background) = (Origin::here(), start_background()?);
+            let config = zookeeper::ZooKeeperConfig {
+                ensemble,
+                ttl: self.ttl,
+                connect_timeout: self.connect_timeout,
+                reply_timeout: self.reply_timeout,
+            };
+            let store = Arc::new(zookeeper::ZooKeeper::new(config, &background));
+            let store = self.failing_fast(store, fail_fast::whole(), &background, &origin);
+            Ok(self.clone().client(&background, store, origin, false))
+        }))
+    }
+
+    #[cfg(not(feature = "zookeeper"))]
+    #[allow(clippy::unused_self, reason = "with the feature it is needed")]
+    fn zookeeper(&self, url: &str) -> Option<Result<Client, Error>> {
+        let scheme = url.split_once("://")?.0;
+        ["zookeeper", "zookeeper+tls"].contains(&scheme).then(|| {
+            Err(Error::Config(format!(
+                "{scheme}:// needs the feature `zookeeper` of the crate `lockattr`: enable it"
+            )))
+        })
+    }
+
+    /// Settings that another store has no use for, `setting` being one of them if any is.
+    fn refuse_settings_of_redis(&self, setting: Option<&str>) -> Result<(), Error> {
+        if let Some(setting) = setting {
             return Err(Error::Config(format!(
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
@@ -181,12 +234,7 @@ impl ClientBuilder {
                     .to_owned(),
             ));
         }
-        if disabled::by_environment() {
-            return self.without_locks();
-        }
-        let (origin, background) = (Origin::here(), start_background()?);
-        let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
-        Ok(self.client(&background, store, origin, false))
+        Ok(())
     }
 
     pub(in crate::client) fn without_locks(self) -> Result<Client, Error> {

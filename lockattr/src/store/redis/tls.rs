@@ -20,12 +20,12 @@ use crate::error::Error;
 
 /// How servers are verified, and what they are shown.
 #[derive(Clone)]
-pub(super) struct Tls(Arc<ClientConfig>);
+pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     /// Verifies by the root certificates that are set, or by the machine's, and shows the certificate
     /// that is set, if any.
-    pub(super) fn new(certificates: &Certificates) -> Result<Self, Error> {
+    pub(crate) fn new(certificates: &Certificates) -> Result<Self, Error> {
         let roots = match &certificates.roots {
             Some(pem) => from_pem(pem)?,
             None => of_the_machine()?,
@@ -58,7 +58,7 @@ impl Tls {
     }
 
     /// Encrypts a connection to the host of that name.
-    pub(super) async fn encrypt(
+    pub(crate) async fn encrypt(
         &self,
         host: &str,
         stream: TcpStream,

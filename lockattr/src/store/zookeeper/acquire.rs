@@ -1,0 +1,500 @@
+//! Asking for locks: a place in the queue of each, and a look at who is before it.
+
+use std::time::Instant;
+
+use super::ZooKeeper;
+use super::claims::Nodes;
+use super::fault::Failure;
+use super::listing::{Finding, Listing, Mark, server_time};
+use super::names;
+use super::protocol::{Code, NodeKind, Request, children, created};
+use super::session::{Answer, Life};
+use super::step::{ServerTime, Step, TRIES, listed, restless};
+use crate::error::StoreError;
+use crate::store::{Acquired, Attempt, Claim, relied_on_until};
+
+/// A claim that has its places, and what stands at each lock.
+struct Standing {
+    nodes: Nodes,
+    listings: Vec<Listing>,
+    /// When the request was sent from which a grant counts.
+    sent: Instant,
+    /// Whether it holds its locks as far as is known.
+    is_held: bool,
+}
+
+/// What a look has come to; nothing where others have changed what was looked at.
+type Outcome = Result<Option<Acquired>, StoreError>;
+
+impl ZooKeeper {
+    pub(super) async fn take(
+        &self,
+        claim: Claim<'_>,
+        attempt: Attempt,
+    ) -> Result<Acquired, StoreError> {
+        let step = self.step();
+        let life = step.life().await?;
+        if claim.ttl > life.timeout {
+            return Err(too_long(claim, life));
+        }
+        for _ in 0..TRIES {
+            if let Some(answer) = self.look(&step, claim, attempt).await? {
+                return Ok(answer);
+            }
+        }
+        Err(restless())
+    }
+
+    async fn look(&self, step: &Step<'_>, claim: Claim<'_>, attempt: Attempt) -> Outcome {
+        let claims = self.session.claims();
+        let known = match claims.get(claim.owner) {
+            Some((nodes, is_held)) => Some(again(step, claim, nodes, is_held).await?),
+            None if claims.is_unanswered(claim.owner) => self.find(step, claim).await?,
+            None => None,
+        };
+        if let Some(standing) = known {
+            return self.judge(step, claim, attempt, standing).await;
+        }
+        // Where it was busy a moment ago, a look is what is needed in general.
+        if attempt.again
+            && attempt.wait.is_zero()
+            && let [lock] = claim.locks
+        {
+            let listing = step.list(lock).await?;
+            if listing.marks.is_empty()
+                && listing.foreign.is_none()
+                && listing.places.len() >= permits(claim)
+            {
+                let first = &listing.places[0];
+                return Ok(Some(Acquired::busy(0, first.owner.clone(), first.ttl)));
+            }
+        }
+        match self.queue(step, claim).await? {
+            Some(standing) => self.judge(step, claim, attempt, standing).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Takes places in the queues, all in one step. Those of several locks are in the same order in each
+    /// queue, so that no two claims wait for each other. Nothing where a lock had no node yet.
+    async fn queue(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+    ) -> Result<Option<Standing>, StoreError> {
+        let claims = self.session.claims();
+        let data = names::place_data(claim);
+        let places = claim.locks.iter().map(|lock| {
+            let path = format!("{}/{}", step.lock_node(lock), names::place(claim));
+            Request::create(&path, &data, NodeKind::EphemeralSequential, step.acl)
+        });
+        let places: Vec<_> = places.collect();
+        claims.set_unanswered(claim.owner);
+        let creating = match &places[..] {
+            [place] => step.send(place.clone()),
+            places => step.send(Request::multi(places)),
+        };
+        // Requests of one session are carried out in their order.
+        let listing = list_all(step, claim);
+        let made = creating.answer().await.and_then(|answer| {
+            let made = read_places(&answer, places.len())?;
+            Ok((answer, made))
+        });
+        let (answer, (places, made)) = match made {
+            Ok(made) => made,
+            // It is looked for.
+            Err(Failure::InDoubt(_)) if Instant::now() < step.deadline => return Ok(None),
+            Err(failure) => {
+                if !matches!(failure, Failure::InDoubt(_)) {
+                    claims.set_answered(claim.owner);
+                }
+                if !matches!(failure, Failure::Refused(Code::NO_NODE, _)) {
+                    return Err(failure.into());
+                }
+                for lock in claim.locks {
+                    step.make_lock(lock).await?;
+                }
+                return Ok(None);
+            }
+        };
+        let nodes = Nodes {
+            session: answer.session,
+            places,
+            slot: 0,
+            slot_node: None,
+            made,
+        };
+        claims.wait(claim.owner, nodes.clone(), claim.ttl, &[]);
+        Ok(Some(Standing {
+            nodes,
+            listings: listing.await.map_err(Failure::after_something)?,
+            sent: answer.sent,
+            is_held: false,
+        }))
+    }
+
+    /// Looks for the places of an owner whose request was not answered. What an earlier session has left
+    /// of them is removed.
+    async fn find(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+    ) -> Result<Option<Standing>, StoreError> {
+        let sent = Instant::now();
+        let in_doubt = Failure::after_something;
+        let listings = list_all(step, claim).await.map_err(in_doubt)?;
+        let life = step.life().await.map_err(in_doubt)?;
+        let mut places = Vec::new();
+        let mut is_whole = true;
+        for (lock, listing) in claim.locks.iter().zip(&listings) {
+            let of_owner = |place: &&names::Place| place.owner == claim.owner;
+            let mut is_here = false;
+            for place in listing.places.iter().filter(of_owner) {
+                let path = format!("{}/{}", step.lock_node(lock), place.name);
+                let stored = step.get(&path, false).await.map_err(in_doubt)?;
+                let session = stored.map(|(_, stat)| stat.session);
+                is_here |= session == Some(life.session);
+                places.push(path);
+            }
+            is_whole &= is_here;
+        }
+        if !is_whole || places.len() != claim.locks.len() || claim.permits > 1 {
+            for place in places {
+                step.delete(&place).await.map_err(in_doubt)?;
+            }
+            self.free_slots_of(step, claim).await?;
+            return Ok(None);
+        }
+        let nodes = Nodes {
+            session: life.session,
+            places,
+            slot: 0,
+            slot_node: None,
+            made: None,
+        };
+        let claims = self.session.claims();
+        claims.wait(claim.owner, nodes.clone(), claim.ttl, &[]);
+        Ok(Some(Standing {
+            nodes,
+            listings,
+            sent,
+            is_held: false,
+        }))
+    }
+
+    async fn judge(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        attempt: Attempt,
+        mut standing: Standing,
+    ) -> Outcome {
+        let foreign = standing.listings.iter().enumerate();
+        let mut foreign =
+            foreign.filter_map(|(lock, listing)| Some((lock, listing.foreign.clone()?)));
+        if let Some((lock, name)) = foreign.next() {
+            let answer = Acquired::foreign(lock, format!("a node `{name}`"));
+            return self.withdraw(step, claim, &standing, answer).await;
+        }
+        if standing.is_held && standing.has_all() {
+            return Ok(self.hold(claim, standing));
+        }
+        let mut busy = None;
+        let mut marks = Vec::new();
+        for lock in 0..claim.locks.len() {
+            marks = self.marks(step, claim, lock, &mut standing).await?;
+            let listing = &standing.listings[lock];
+            match listing.find(claim.owner, permits(claim), &marks) {
+                Finding::Free => {}
+                Finding::Done(since) => {
+                    let answer = Acquired::done(lock, since);
+                    return self.withdraw(step, claim, &standing, answer).await;
+                }
+                Finding::Missing => {
+                    // It was deleted by somebody else: it queues anew.
+                    self.withdraw(step, claim, &standing, Acquired::busy(0, "", claim.ttl))
+                        .await?;
+                    return Ok(None);
+                }
+                found => busy = busy.or(Some((lock, found))),
+            }
+        }
+        match busy {
+            None if claim.permits == 1 => Ok(self.hold(claim, standing)),
+            None => self.take_slot(step, claim, standing, &marks).await,
+            Some((lock, found)) if attempt.wait.is_zero() => {
+                let answer = told(lock, &found);
+                self.withdraw(step, claim, &standing, answer).await
+            }
+            Some((lock, found)) => self.wait(step, claim, standing, lock, &found, &marks).await,
+        }
+    }
+
+    async fn marks(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        lock: usize,
+        standing: &mut Standing,
+    ) -> Result<Vec<Mark>, StoreError> {
+        let listing = &standing.listings[lock];
+        if listing.marks.is_empty() {
+            return Ok(Vec::new());
+        }
+        if standing.nodes.made.is_none() {
+            let own = step.get(&standing.nodes.places[0], false).await;
+            let own = own.map_err(Failure::after_something)?;
+            standing.nodes.made = own.map(|(_, stat)| ServerTime {
+                at: server_time(stat.ctime),
+                told: Instant::now(),
+            });
+        }
+        match standing.nodes.made {
+            Some(now) => step
+                .marks(&claim.locks[lock], listing, now)
+                .await
+                .map_err(Failure::after_something),
+            // Its place is gone, which is what it finds next.
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Nothing where the session of its places has ended in between.
+    fn hold(&self, claim: Claim<'_>, standing: Standing) -> Option<Acquired> {
+        let Standing { nodes, sent, .. } = standing;
+        let life = self.session.life();
+        let Some(life) = life.filter(|life| life.session == nodes.session) else {
+            self.session.claims().forget(claim.owner);
+            return None;
+        };
+        let until = relied_on_until(sent, claim.ttl).min(life.until());
+        let ends = Instant::now() + claim.ttl;
+        let slot = nodes.slot;
+        let claims = self.session.claims();
+        let is_held = claims.hold(claim.owner, nodes, claim.ttl, ends, until);
+        is_held.then(|| Acquired::granted(slot, until))
+    }
+
+    /// Takes the first free slot. That it writes to its place tells who waits behind it.
+    async fn take_slot(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        mut standing: Standing,
+        marks: &[Mark],
+    ) -> Outcome {
+        let Some(slot) = standing.listings[0].free_slot(permits(claim), marks) else {
+            // The slot of one that goes, or whose session ends, is about to be free.
+            return self.wait_for_slot(step, claim, standing, marks).await;
+        };
+        let place = &standing.nodes.places[0];
+        let lock_node = step.lock_node(&claim.locks[0]);
+        let slot_node = format!("{lock_node}/{}{slot}", names::SLOT);
+        let name = place.rsplit('/').next().unwrap_or_default();
+        let requests = [
+            Request::create(&slot_node, name, NodeKind::Ephemeral, step.acl),
+            Request::set(place, &names::place_data(claim), -1),
+        ];
+        let done = step.together(&requests).await;
+        if done.map_err(Failure::after_something)?.is_err() {
+            return Ok(None);
+        }
+        standing.nodes.slot = slot;
+        standing.nodes.slot_node = Some(slot_node);
+        Ok(self.hold(claim, standing))
+    }
+
+    async fn wait_for_slot(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        standing: Standing,
+        marks: &[Mark],
+    ) -> Outcome {
+        let first = standing.listings[0].first_but(claim.owner);
+        let found = Finding::Busy {
+            holder: first.map_or_else(String::new, |place| place.owner.clone()),
+            ttl: first.map_or(claim.ttl, |place| place.ttl),
+            before: 0,
+            previous: String::new(),
+        };
+        self.wait(step, claim, standing, 0, &found, marks).await
+    }
+
+    /// Keeps its places, and has itself woken.
+    async fn wait(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        standing: Standing,
+        lock: usize,
+        found: &Finding,
+        marks: &[Mark],
+    ) -> Outcome {
+        let claims = self.session.claims();
+        let lock_node = step.lock_node(&claim.locks[lock]);
+        let (previous, before) = match found {
+            Finding::Busy {
+                previous, before, ..
+            } => (Some(previous), *before),
+            // What it waits for is a time.
+            _ => (None, 0),
+        };
+        // Whoever goes frees a slot: the first to wait looks each time that somebody comes or goes.
+        let watches_all = claim.permits > 1 && before == 0;
+        let watched = match previous {
+            None => Vec::new(),
+            Some(_) if watches_all => vec![lock_node],
+            Some(previous) => vec![format!("{lock_node}/{previous}")],
+        };
+        claims.wait(claim.owner, standing.nodes, claim.ttl, &watched);
+        if let Some(node) = watched.first() {
+            let request = if watches_all {
+                Request::list(node, true)
+            } else {
+                Request::get(node, true)
+            };
+            let is_to_wait = match step.ask(request).await {
+                Ok(answer) if watches_all => {
+                    let names = children(&answer.body).map_err(Failure::from)?;
+                    let now = Listing::new(&names);
+                    match now.find(claim.owner, permits(claim), marks) {
+                        Finding::Free => now.free_slot(permits(claim), marks).is_none(),
+                        Finding::Busy { before, .. } => before == 0,
+                        Finding::Done(_) | Finding::Closed(_) | Finding::Missing => false,
+                    }
+                }
+                // One that holds a slot now is not the one to be told by.
+                Ok(answer) => {
+                    let (_, stat) = super::protocol::data(&answer.body).map_err(Failure::from)?;
+                    claim.permits == 1 || stat.version == 0
+                }
+                Err(Failure::Refused(Code::NO_NODE, _)) => false,
+                Err(failure) => return Err(failure.after_something()),
+            };
+            if !is_to_wait {
+                return Ok(None);
+            }
+        }
+        let before = u64::try_from(before).unwrap_or(u64::MAX);
+        Ok(Some(told(lock, found).queued(before)))
+    }
+
+    /// Gives its places back before it is answered.
+    async fn withdraw(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        standing: &Standing,
+        answer: Acquired,
+    ) -> Outcome {
+        let claims = self.session.claims();
+        let nodes = &standing.nodes;
+        let deleting = nodes.places.iter().chain(&nodes.slot_node);
+        let deleting: Vec<_> = deleting
+            .map(|node| step.send(Request::delete(node)))
+            .collect();
+        for one in deleting {
+            if super::step::was_there(one.answer().await).is_err() {
+                claims.forget(claim.owner);
+                claims.set_unanswered(claim.owner);
+                return Ok(Some(answer.doubtful()));
+            }
+        }
+        claims.forget(claim.owner);
+        Ok(Some(answer))
+    }
+}
+
+impl Standing {
+    /// Whether its places are where they were.
+    fn has_all(&self) -> bool {
+        let each = self.nodes.places.iter().zip(&self.listings);
+        let mut each = each.map(|(path, listing)| {
+            let is_it = |place: &names::Place| path.ends_with(&place.name);
+            listing.places.iter().any(is_it)
+        });
+        each.all(|is_there| is_there)
+    }
+}
+
+pub(super) fn permits(claim: Claim<'_>) -> usize {
+    usize::try_from(claim.permits).unwrap_or(usize::MAX)
+}
+
+/// What one is told who cannot have a lock.
+fn told(lock: usize, found: &Finding) -> Acquired {
+    match found {
+        Finding::Busy { holder, ttl, .. } => Acquired::busy(lock, holder.clone(), *ttl),
+        Finding::Closed(remaining) => Acquired::busy(lock, "closed", *remaining),
+        Finding::Free | Finding::Done(_) | Finding::Missing => {
+            Acquired::busy(lock, "", std::time::Duration::ZERO)
+        }
+    }
+}
+
+fn too_long(claim: Claim<'_>, life: Life) -> StoreError {
+    StoreError::invalid(format!(
+        "a ttl of {:?} is longer than the session of this client, which is {:?}: a lease lives no longer \
+         than that without being renewed; give it a shorter ttl, or the client a longer one \
+         (`ClientBuilder::ttl`) and the servers a `maxSessionTimeout` that allows it",
+        claim.ttl, life.timeout
+    ))
+}
+
+/// What stands at each lock.
+fn list_all<'a>(
+    step: &Step<'_>,
+    claim: Claim<'_>,
+) -> impl Future<Output = Result<Vec<Listing>, Failure>> + use<'a> {
+    let asked = claim.locks.iter();
+    let asked: Vec<_> = asked
+        .map(|lock| step.send(Request::list(&step.lock_node(lock), false)))
+        .collect();
+    async move {
+        let mut listings = Vec::with_capacity(asked.len());
+        for one in asked {
+            listings.push(listed(one).await?);
+        }
+        Ok(listings)
+    }
+}
+
+/// A look of a claim that has its places.
+async fn again(
+    step: &Step<'_>,
+    claim: Claim<'_>,
+    nodes: Nodes,
+    is_held: bool,
+) -> Result<Standing, StoreError> {
+    let sent = Instant::now();
+    let listings = list_all(step, claim)
+        .await
+        .map_err(Failure::after_something)?;
+    Ok(Standing {
+        nodes,
+        listings,
+        sent,
+        is_held,
+    })
+}
+
+/// The places that were made, and when, where that was answered.
+fn read_places(
+    answer: &Answer,
+    count: usize,
+) -> Result<(Vec<String>, Option<ServerTime>), Failure> {
+    if count > 1 {
+        let done = super::protocol::done_together(&answer.body)?;
+        return match done {
+            Ok(places) => Ok((places, None)),
+            Err((_, code)) => Err(Failure::Refused(code, "create nodes")),
+        };
+    }
+    let (place, stat) = created(&answer.body)?;
+    let made = ServerTime {
+        at: server_time(stat.ctime),
+        told: Instant::now(),
+    };
+    Ok((vec![place], Some(made)))
+}

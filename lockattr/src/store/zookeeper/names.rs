@@ -1,0 +1,224 @@
+//! What is stored, which two releases have to agree on.
+//!
+//! | node | what it is |
+//! |---|---|
+//! | `{root}/{key}` | a container for each lock; its name is the whole key, [encoded] |
+//! | `…/{owner}+{ttl}+{permits}-{number}` | a claim's place in the queue, ephemeral; `number` is the server's |
+//! | `…/slot-{slot}` | of a lock with permits, a slot that is held, ephemeral; its data is the name of the place of its holder |
+//! | `…/closed-{slot}`, `…/done-{slot}` | what a release has left, for the milliseconds that are its data |
+//! | `…/token` | the last token that was to be larger than the servers' transaction number, if there was one |
+//!
+//! The data of a place is `1 {owner} {ttl} {permits}`: the version of the form, and what the name says. It
+//! is held, or waited for, since the node was made, by the leader's clock, and its session is the node's
+//! owner in the words of ZooKeeper. A ttl is in milliseconds. Of those who have the same number of permits,
+//! that many in the order of their numbers may hold the lock.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::store::Claim;
+
+pub(super) const SLOT: &str = "slot-";
+pub(super) const CLOSED: &str = "closed-";
+pub(super) const DONE: &str = "done-";
+pub(super) const TOKEN: &str = "token";
+
+/// The name of a node that stands for any text: bytes that a name may not have, or that mean something
+/// here, are percent-encoded.
+fn encoded(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b':' | b'@' | b'.' => {
+                name.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(name, "%{byte:02x}");
+            }
+        }
+    }
+    // Names of which ZooKeeper has made something else.
+    match name.as_str() {
+        "." | ".." => name.replace('.', "%2e"),
+        "zookeeper" => "%7aookeeper".to_owned(),
+        _ => name,
+    }
+}
+
+fn decoded(name: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((plain, behind)) = rest.split_once('%') {
+        bytes.extend(plain.bytes());
+        let (code, behind) = behind.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(code, 16).ok()?);
+        rest = behind;
+    }
+    bytes.extend(rest.bytes());
+    String::from_utf8(bytes).ok()
+}
+
+/// The node of a lock.
+pub(super) fn lock_node(root: &str, lock: &str) -> String {
+    format!("{root}/{}", encoded(lock))
+}
+
+/// The name of a claim's place, without the number.
+pub(super) fn place(claim: Claim<'_>) -> String {
+    let ttl = claim.ttl.as_millis();
+    format!("{}+{ttl}+{}-", encoded(claim.owner), claim.permits)
+}
+
+/// What the names of all places of an owner start with.
+pub(super) fn places_of(owner: &str) -> String {
+    format!("{}+", encoded(owner))
+}
+
+pub(super) fn place_data(claim: Claim<'_>) -> String {
+    let ttl = claim.ttl.as_millis();
+    format!("1 {} {ttl} {}", claim.owner, claim.permits)
+}
+
+/// A place in the queue of a lock, as its name says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) owner: String,
+    pub(super) ttl: Duration,
+    pub(super) permits: u32,
+    /// Goes on below zero when it has come to the end of its 32 bits.
+    pub(super) number: i32,
+}
+
+/// What a child of a lock's node is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Child {
+    Place(Place),
+    Slot(usize),
+    Mark { is_done: bool, slot: usize },
+    Token,
+    Foreign,
+}
+
+pub(super) fn child(name: &str) -> Child {
+    let slot_of = |prefix| name.strip_prefix(prefix)?.parse::<usize>().ok();
+    if let Some(slot) = slot_of(SLOT) {
+        return Child::Slot(slot);
+    }
+    for (prefix, is_done) in [(CLOSED, false), (DONE, true)] {
+        if let Some(slot) = slot_of(prefix) {
+            return Child::Mark { is_done, slot };
+        }
+    }
+    if name == TOKEN {
+        return Child::Token;
+    }
+    read_place(name).map_or(Child::Foreign, Child::Place)
+}
+
+fn read_place(name: &str) -> Option<Place> {
+    let mut parts = name.split('+');
+    let (owner, ttl, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
+        return None;
+    }
+    let (permits, number) = rest.split_once('-')?;
+    Some(Place {
+        name: name.to_owned(),
+        owner: decoded(owner)?,
+        ttl: Duration::from_millis(ttl.parse().ok()?),
+        permits: permits.parse().ok()?,
+        number: number.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-7:42";
+
+    #[test]
+    fn the_form_is_frozen() {
+        let locks = ["lock:sync:42".to_owned()];
+        let claim = Claim::new(&locks, OWNER, Duration::from_secs(30)).permits(3);
+        assert_eq!(lock_node("/locks", &locks[0]), "/locks/lock:sync:42");
+        assert_eq!(
+            place(claim),
+            "019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-7:42+30000+3-"
+        );
+        assert_eq!(
+            place_data(claim),
+            "1 019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-7:42 30000 3"
+        );
+        let name = format!("{}0000000017", place(claim));
+        assert_eq!(
+            child(&name),
+            Child::Place(Place {
+                name: name.clone(),
+                owner: OWNER.to_owned(),
+                ttl: Duration::from_secs(30),
+                permits: 3,
+                number: 17,
+            })
+        );
+        assert_eq!(child("slot-2"), Child::Slot(2));
+        let mark = |is_done, slot| Child::Mark { is_done, slot };
+        assert_eq!(child("closed-0"), mark(false, 0));
+        assert_eq!(child("done-4"), mark(true, 4));
+        assert_eq!(child("token"), Child::Token);
+    }
+
+    #[test]
+    fn distinct_keys_have_distinct_nodes_of_their_own() {
+        let keys = [
+            "a",
+            "ab",
+            "a/",
+            "a/b",
+            "a%2fb",
+            "A",
+            ".",
+            "..",
+            "%2e",
+            "zookeeper",
+            "%7aookeeper",
+            "ä",
+            "a b",
+            "a+b",
+            "\u{1}",
+            "\u{fffd}",
+        ];
+        let nodes: std::collections::HashSet<_> =
+            keys.iter().map(|key| lock_node("", key)).collect();
+        assert_eq!(nodes.len(), keys.len());
+        for (key, node) in keys.iter().map(|key| (*key, encoded(key))) {
+            assert_eq!(decoded(&node).as_deref(), Some(key));
+            assert!(node.is_ascii() && !node.contains(['/', '+']), "{node}");
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_below_zero() {
+        let Child::Place(place) = child("x+10+1--2147483648") else {
+            panic!("it is a place");
+        };
+        assert_eq!(place.number, i32::MIN);
+    }
+
+    #[test]
+    fn what_others_keep_is_foreign() {
+        for name in [
+            "_c_1-lock-0000000000",
+            "x",
+            "x+1",
+            "x+1+2",
+            "x+1+2-",
+            "x+a+2-3",
+            "slot-",
+            "done-x",
+        ] {
+            assert_eq!(child(name), Child::Foreign, "{name}");
+        }
+    }
+}

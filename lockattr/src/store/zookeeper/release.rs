@@ -1,0 +1,211 @@
+//! Giving locks back, with what is to be left there.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::ZooKeeper;
+use super::acquire::permits;
+use super::claims::Nodes;
+use super::fault::Failure;
+use super::listing::Listing;
+use super::names;
+use super::protocol::{Code, NodeKind, Request};
+use super::step::{Step, TRIES, restless, was_there};
+use crate::error::StoreError;
+use crate::store::{Claim, Found, Leave, Release};
+
+impl ZooKeeper {
+    pub(super) async fn give_back(
+        &self,
+        claim: Claim<'_>,
+        release: Release<'_>,
+    ) -> Result<Found, StoreError> {
+        let step = self.step();
+        let claims = self.session.claims();
+        let known = claims.get(claim.owner);
+        let found = match (known, release.slot) {
+            (Some((nodes, true)), Some(slot))
+                if slot == nodes.slot && nodes.places.len() == claim.locks.len() =>
+            {
+                self.end(&step, claim, release, &nodes).await?
+            }
+            // Another slot than its own.
+            (Some((nodes, true)), Some(slot)) if slot != nodes.slot => {
+                let listing = step.list(&claim.locks[0]).await?;
+                return Ok(found_in(&listing, claim));
+            }
+            _ => self.end_whatever(&step, claim, release).await?,
+        };
+        claims.forget(claim.owner);
+        Ok(found)
+    }
+
+    /// Ends a hold whose nodes are known: all of it in one step, and else what is left of it.
+    async fn end(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        release: Release<'_>,
+        nodes: &Nodes,
+    ) -> Result<Found, StoreError> {
+        let marks: Vec<_> = (0..nodes.places.len())
+            .filter_map(|lock| mark(step, claim, release, lock))
+            .collect();
+        for _ in 0..TRIES {
+            let places = nodes.places.iter().chain(&nodes.slot_node);
+            let mut requests: Vec<_> = places.map(|node| Request::delete(node)).collect();
+            requests.extend(marks.iter().map(|mark| self.make_mark(step, mark)));
+            if let [request] = &requests[..] {
+                if was_there(step.ask(request.clone()).await)? {
+                    return Ok(Found::Ours);
+                }
+                return self.end_whatever(step, claim, release).await;
+            }
+            match step.together(&requests).await? {
+                Ok(zxid) => {
+                    for Mark { node, length } in marks {
+                        self.sweep(node, zxid, length);
+                    }
+                    return Ok(Found::Ours);
+                }
+                Err((_, Code::UNIMPLEMENTED)) => self.knows_no_ttls.store(true, Ordering::Relaxed),
+                // A mark that is over stands there yet.
+                Err((_, Code::NODE_EXISTS)) => {
+                    for mark in &marks {
+                        step.delete(&mark.node).await?;
+                    }
+                }
+                Err((_, Code::NO_NODE)) => return self.end_whatever(step, claim, release).await,
+                Err((_, code)) => return Err(Failure::Refused(code, "delete nodes").into()),
+            }
+        }
+        Err(restless())
+    }
+
+    /// By the servers' own ttl, where they know such nodes.
+    fn make_mark(&self, step: &Step<'_>, mark: &Mark) -> Request {
+        let Mark { node, length } = mark;
+        let data = length.as_millis().to_string();
+        if self.knows_no_ttls.load(Ordering::Relaxed) {
+            Request::create(node, &data, NodeKind::Persistent, step.acl)
+        } else {
+            Request::create_for(node, &data, *length, step.acl)
+        }
+    }
+
+    fn sweep(&self, node: String, zxid: i64, length: Duration) {
+        if self.knows_no_ttls.load(Ordering::Relaxed) {
+            self.session.claims().sweep(node, zxid, length);
+        }
+    }
+
+    /// Ends what is found of an owner. Each lock by itself: one that is gone is none that is not given back.
+    async fn end_whatever(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        release: Release<'_>,
+    ) -> Result<Found, StoreError> {
+        let mut any_ours = false;
+        let mut worst = Found::Ours;
+        for (index, lock) in claim.locks.iter().enumerate() {
+            let listing = step.list(lock).await?;
+            let mark = mark(step, claim, release, index);
+            let of_owner = |place: &&names::Place| place.owner == claim.owner;
+            let mut found = found_in(&listing, claim);
+            for place in listing.places.iter().filter(of_owner) {
+                let path = format!("{}/{}", step.lock_node(lock), place.name);
+                if step.delete(&path).await? {
+                    found = Found::Ours;
+                }
+            }
+            let is_left = found == Found::Ours && release.slot.is_some()
+                || found == Found::Nothing && release.keep_marks && listing.marks.is_empty();
+            if let Some(mark) = mark
+                && is_left
+            {
+                self.leave(step, lock, mark).await?;
+            }
+            any_ours |= found == Found::Ours;
+            worst = match (worst, found) {
+                (Found::Another, _) | (_, Found::Another) => Found::Another,
+                (Found::Nothing, _) | (_, Found::Nothing) => Found::Nothing,
+                (Found::Ours, Found::Ours) => Found::Ours,
+            };
+        }
+        self.free_slots_of(step, claim).await?;
+        Ok(if any_ours && release.slot.is_none() {
+            Found::Ours
+        } else {
+            worst
+        })
+    }
+
+    /// Frees the slots of which an owner is found to be the holder.
+    pub(super) async fn free_slots_of(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+    ) -> Result<(), StoreError> {
+        if claim.permits == 1 {
+            return Ok(());
+        }
+        let lock = &claim.locks[0];
+        let listing = step.list(lock).await?;
+        for slot in listing.slots {
+            let path = format!("{}/{}{slot}", step.lock_node(lock), names::SLOT);
+            let holder = step.get(&path, false).await?;
+            if holder.is_some_and(|(name, _)| name.starts_with(&names::places_of(claim.owner))) {
+                step.delete(&path).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, step: &Step<'_>, lock: &str, mark: Mark) -> Result<(), StoreError> {
+        for _ in 0..TRIES {
+            match step.ask(self.make_mark(step, &mark)).await {
+                Ok(answer) => {
+                    self.sweep(mark.node, answer.zxid, mark.length);
+                    return Ok(());
+                }
+                Err(Failure::Refused(Code::UNIMPLEMENTED, _)) => {
+                    self.knows_no_ttls.store(true, Ordering::Relaxed);
+                }
+                Err(Failure::Refused(Code::NODE_EXISTS, _)) => {
+                    step.delete(&mark.node).await?;
+                }
+                Err(Failure::Refused(Code::NO_NODE, _)) => step.make_lock(lock).await?,
+                Err(failure) => return Err(failure.into()),
+            }
+        }
+        Err(restless())
+    }
+}
+
+/// What a release finds where its owner has nothing.
+pub(super) fn found_in(listing: &Listing, claim: Claim<'_>) -> Found {
+    if listing.first_but(claim.owner).is_some() {
+        Found::Another
+    } else {
+        Found::Nothing
+    }
+}
+
+/// What is to be left at a lock.
+struct Mark {
+    node: String,
+    length: Duration,
+}
+
+fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
+    let (prefix, length) = match release.leave.get(lock)? {
+        Leave::Nothing => return None,
+        Leave::Closed(length) => (names::CLOSED, *length),
+        Leave::Done(length) => (names::DONE, *length),
+    };
+    let slot = release.slot.filter(|slot| *slot < permits(claim));
+    let lock_node = step.lock_node(&claim.locks[lock]);
+    let node = format!("{lock_node}/{prefix}{}", slot.unwrap_or(0));
+    Some(Mark { node, length })
+}

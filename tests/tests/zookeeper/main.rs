@@ -1,0 +1,15 @@
+//! Everything that needs ZooKeeper servers, one topic a file; `README.md` says what each proves.
+
+#![allow(missing_docs, reason = "the names of tests say what they show")]
+
+mod support;
+#[cfg(feature = "tls")]
+mod tls;
+
+mod connecting;
+mod costs;
+mod faults;
+mod locks;
+mod one_session;
+mod random_faults;
+mod stored;
