@@ -18,6 +18,8 @@ mod answer;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 pub(crate) mod fail_fast;
 pub(crate) mod memory;
 pub(crate) mod quorum;

@@ -11,6 +11,7 @@ use crate::limits;
 use crate::store::redis::{self, Credentials, Replicas};
 
 mod connect;
+mod etcd;
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;

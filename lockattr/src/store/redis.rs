@@ -70,6 +70,8 @@ mod wakeups;
 mod watchdog;
 
 pub(crate) use access::Access;
+#[cfg(all(feature = "etcd", feature = "tls"))]
+pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
 use connections::Connections;
@@ -85,6 +87,8 @@ use server::Server;
 pub(crate) use server::{Location, location};
 use subscriber::Subscriber;
 use timeouts::{Deadline, Timeouts};
+#[cfg(all(feature = "etcd", feature = "tls"))]
+pub(crate) use tls::check as check_certificates;
 use watchdog::Watchdog;
 
 /// Locks on a single server.

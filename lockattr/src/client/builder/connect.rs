@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ClientBuilder;
+use super::{ClientBuilder, etcd};
 use crate::acquire::Context;
 use crate::client::{Client, disabled, nodes};
 use crate::error::Error;
@@ -120,6 +120,12 @@ impl ClientBuilder {
         if url == "memory:" {
             return self.store(Memory::new());
         }
+        if etcd::is_one(url) {
+            #[cfg(feature = "etcd")]
+            return self.etcd_lazily(url);
+            #[cfg(not(feature = "etcd"))]
+            return Err(etcd::missing());
+        }
         let (origin, background) = (Origin::here(), start_background()?);
         let (store, part_of) = self.node(url, &origin, &background)?;
         let store = self.failing_fast(store, part_of, &background, &origin);
@@ -133,6 +139,13 @@ impl ClientBuilder {
         origin: &Origin,
         background: &Background,
     ) -> Result<(Arc<dyn Store>, PartOf), Error> {
+        if etcd::is_one(url) {
+            return Err(Error::Config(
+                "the members of an etcd cluster agree by themselves, and are no nodes of a quorum: connect to \
+                 `etcd://h1,h2,h3`"
+                    .to_owned(),
+            ));
+        }
         let seeds = redis::seeds(url, &self.access).transpose()?;
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
@@ -173,19 +186,24 @@ impl ClientBuilder {
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
         }
-        if self.replicas.is_some() {
-            return Err(Error::Config(
-                "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
-                 leave it out, or connect to a redis:// URL"
-                    .to_owned(),
-            ));
-        }
+        self.refuse_replicas()?;
         if disabled::by_environment() {
             return self.without_locks();
         }
         let (origin, background) = (Origin::here(), start_background()?);
         let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
         Ok(self.client(&background, store, origin, false))
+    }
+
+    pub(super) fn refuse_replicas(&self) -> Result<(), Error> {
+        if self.replicas.is_none() {
+            return Ok(());
+        }
+        Err(Error::Config(
+            "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
+             leave it out, or connect to a redis:// URL"
+                .to_owned(),
+        ))
     }
 
     pub(in crate::client) fn without_locks(self) -> Result<Client, Error> {
@@ -196,7 +214,7 @@ impl ClientBuilder {
     }
 
     /// The store as calls ask it.
-    fn failing_fast(
+    pub(super) fn failing_fast(
         &self,
         store: Arc<dyn Store>,
         part_of: PartOf,
@@ -212,7 +230,7 @@ impl ClientBuilder {
         }
     }
 
-    fn client(
+    pub(super) fn client(
         self,
         background: &Background,
         store: Arc<dyn Store>,
@@ -248,7 +266,7 @@ async fn checked(client: Client) -> Result<Client, Error> {
     }
 }
 
-fn start_background() -> Result<Background, Error> {
+pub(super) fn start_background() -> Result<Background, Error> {
     Background::start().map_err(|error| {
         Error::Config(format!("the client's thread could not be started: {error}"))
     })

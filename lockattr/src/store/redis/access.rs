@@ -27,19 +27,24 @@ pub(crate) struct Certificates {
 impl Access {
     /// What one of the settings is called, if there is any.
     pub(crate) fn any(&self) -> Option<&'static str> {
+        self.any_but_certificates()
+            .or_else(|| self.certificates.any())
+    }
+
+    /// The same of those that are for Redis servers alone.
+    pub(crate) fn any_but_certificates(&self) -> Option<&'static str> {
         let set = [
             ("addresses", self.addresses.is_some()),
             ("credentials", self.credentials.is_some()),
         ];
         let set = set.into_iter().find(|(_, is_set)| *is_set);
         set.map(|(name, _)| name)
-            .or_else(|| self.certificates.any())
     }
 }
 
 impl Certificates {
     /// What one of them is called, if there is any.
-    pub(super) fn any(&self) -> Option<&'static str> {
+    pub(crate) fn any(&self) -> Option<&'static str> {
         let roots = self.roots.as_ref().map(|_| "root_certificates");
         roots.or(self.client.as_ref().map(|_| "client_certificate"))
     }
