@@ -335,13 +335,13 @@ impl Server {
 
 /// The process, and a second one that ends it should ours be killed or never drop the server.
 #[derive(Debug)]
-struct Running {
-    child: Child,
+pub(crate) struct Running {
+    pub(crate) child: Child,
     guard: Child,
 }
 
 impl Running {
-    fn new(child: Child, scratch: &Scratch) -> Self {
+    pub(crate) fn new(child: Child, scratch: &Scratch) -> Self {
         // Its standard input closes with our process, whatever ends that.
         let guard = Command::new("sh")
             .args([
