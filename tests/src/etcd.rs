@@ -289,7 +289,8 @@ impl Etcd {
             let counts = text.lines().filter(is_it);
             counts
                 .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-                .map(|count| count as u64)
+                // Large ones are written with an exponent.
+                .filter_map(|count| format!("{count:.0}").parse::<u64>().ok())
                 .sum()
         };
         self.members.iter().map(of_member).sum()

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle as Thread};
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, Lease};
+use lockattr::{Client, Error, Lease, LossCause};
 use tests::etcd::Etcd;
 use tests::wait;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// What a call that cannot be answered may take: connecting, and two replies, one second each.
 pub(crate) const BOUND: Duration = Duration::from_secs(3);
@@ -40,6 +40,14 @@ pub(crate) async fn client_at(url: &str) -> Client {
 pub(crate) async fn take(locks: &Client, key: &str) -> Lease {
     let request = locks.lock(key).ttl(TTL);
     request.acquire().await.expect("a free key")
+}
+
+/// How a lease was lost, which is to be told within this time.
+pub(crate) async fn told_within(limit: Duration, lease: &Lease) -> LossCause {
+    match timeout(limit + SLACK, lease.lost()).await {
+        Ok(Error::Lost { cause, .. }) => cause,
+        other => panic!("not within {limit:?}: {other:?}"),
+    }
 }
 
 pub(crate) async fn nap(millis: u64) {

@@ -67,11 +67,10 @@ async fn a_hand_over_is_woken_and_costs_a_few_requests_however_many_wait() {
     callers.within(SLACK, 10).await;
     let took = start.elapsed();
     callers.end().await;
-    let each = (count(&cluster) - before) as f64 / 10.0;
-    println!("{each} requests, {:?} a hand-over", took / 10);
-    // Take, keep alive, release, and the look of the one that is first now; those who look by themselves
-    // meanwhile are few.
-    assert!(each <= 6.0, "{each} requests a hand-over, in {took:?}");
+    let all = count(&cluster) - before;
+    println!("{all} requests for ten hand-overs in {took:?}");
+    // One takes the lock, one gives it back, and one keeps a lease alive that has run for a while.
+    assert!(all <= 40, "{all} requests for ten hand-overs, in {took:?}");
     nothing_left(&cluster).await;
 }
 

@@ -135,21 +135,25 @@ impl Contest<'_> {
             place,
         };
         // What refuses one lock is known at once, and the claim queues in the same step.
-        let joins = self.waits && place.is_none() && self.is_of_one() && self.claim.permits == 1;
+        let joins = self.waits && place.is_none() && self.keeps_place();
         let mut joined = joins.then_some(0);
         for _ in 0..TRIES {
             let sent = Instant::now();
             let mut answer = self.take(&taking, lease, joined).await?;
             if answer.succeeded {
                 let term = answer.header.as_ref().map_or(0, |header| header.raft_term);
-                self.etcd.0.leases.set_place(owner, None);
+                let place = taking.place.filter(|_| self.keeps_place());
+                self.etcd.0.leases.set_place(owner, place);
                 return self.granted(taking.slot, sent, term, kept).await;
             }
             let mut view = View::read(&self.etcd.0.names, &self.claim, &mut answer)?;
             // What was in doubt may have put it into another queue.
             loop {
                 match view.next(&self.claim) {
-                    Next::Ours(slot) => return self.recognised(slot).await,
+                    Next::Ours(slot) => {
+                        self.etcd.0.leases.set_place(owner, self.place_in(&view));
+                        return self.recognised(slot).await;
+                    }
                     Next::Take(slot) => {
                         taking = self.taking(&view, slot);
                         break;
@@ -177,8 +181,10 @@ impl Contest<'_> {
         Err(too_much_change())
     }
 
-    fn is_of_one(&self) -> bool {
-        self.claim.locks.len() == 1
+    /// Whether the place stays while the lock is held: what is given back then is what the next one waits for
+    /// already. Of several slots or locks, the others may be given back before.
+    fn keeps_place(&self) -> bool {
+        self.claim.locks.len() == 1 && self.claim.permits == 1
     }
 
     async fn keep_alive(&self, id: i64) -> Result<Kept, Fault> {
@@ -230,7 +236,9 @@ impl Contest<'_> {
                     let own = names.place(lock, claim.owner);
                     compare.push(wire::was_created_at(&own, place.revision));
                     compare.push(wire::none_before(names.queue(lock), place.revision));
-                    success.push(delete(own));
+                    if !self.keeps_place() {
+                        success.push(delete(own));
+                    }
                 }
                 _ => compare.push(wire::is_empty(names.queue(lock))),
             }
@@ -323,13 +331,12 @@ impl Contest<'_> {
             revision: standing.revision,
         };
         self.etcd.0.leases.set_place(owner, Some(place));
-        let ranges = if let Some(place) = standing.after {
-            vec![range(place)]
-        } else {
-            let more = (self.claim.permits > 1).then(|| names.more_slots(lock));
-            let first = range(names.slot(lock, 0));
-            [first].into_iter().chain(more).collect()
-        };
+        let mut ranges = Vec::new();
+        if standing.before == 0 {
+            ranges.push(range(names.slot(lock, 0)));
+            ranges.extend((self.claim.permits > 1).then(|| names.more_slots(lock)));
+        }
+        ranges.extend(standing.after.map(range));
         let waiting = &self.etcd.0.waiting;
         if waiting.queued(owner, ranges, view.revision + 1)
             && let Some(lease) = self.etcd.0.leases.current(owner)

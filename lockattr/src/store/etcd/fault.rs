@@ -33,7 +33,8 @@ impl Fault {
             let text = format!("etcd at {member} cannot be reached: {source}");
             return new(StoreError::unreachable(text), Kind::Away);
         }
-        let told = format!("etcd at {member}: {text}");
+        let below = status.source().map(|below| format!(": {}", deepest(below)));
+        let told = format!("etcd at {member}: {text}{}", below.unwrap_or_default());
         match code {
             Code::Unauthenticated => new(StoreError::refused(told), Kind::LoggedOut),
             Code::InvalidArgument

@@ -212,11 +212,13 @@ impl Members {
                 }
             };
             in_doubt |= fault.error.is_in_doubt();
+            if fault.kind == Kind::Away {
+                self.leave(&member);
+            }
             let out_of_time = Instant::now() + PAUSE >= patience.deadline;
             match fault.kind {
                 Kind::LoggedOut if !logged_in && self.0.login.is_known() => logged_in = true,
                 Kind::Away if !out_of_time => {
-                    self.leave(&member);
                     if fault.error.is_in_doubt() {
                         unreachable = 0;
                         sleep(PAUSE).await;

@@ -296,7 +296,9 @@ impl Releasing<'_> {
 
     /// The places in which the claim may stand.
     fn places(&self) -> impl Iterator<Item = Op> + use<'_> {
-        let locks = self.claim.locks.iter().filter(|_| self.release.may_queue);
+        let may_stand =
+            self.release.may_queue || self.etcd.0.leases.place(self.claim.owner).is_some();
+        let locks = self.claim.locks.iter().filter(move |_| may_stand);
         locks.map(|lock| delete(self.etcd.0.names.place(lock, self.claim.owner)))
     }
 }

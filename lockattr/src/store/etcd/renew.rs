@@ -6,15 +6,16 @@
 
 use std::time::Instant;
 
+use super::acquire::delete;
 use super::fault::{Fault, Kind};
 use super::keep_alives::Kept;
 use super::leases::{self, LeaseRef};
 use super::members::Patience;
-use super::proto::{KeyValue, Put, Request, Response, Txn, TxnAnswer};
+use super::proto::{KeyValue, Op, Put, Request, Response, Txn, TxnAnswer};
 use super::wire::{self, Stored, claimed};
 use super::{Etcd, op, range};
 use crate::error::StoreError;
-use crate::store::{Found, Held, Renewal, Renewed, relied_on, relied_on_until};
+use crate::store::{Claim, Found, Held, Renewal, Renewed, relied_on, relied_on_until};
 
 /// The most keys that are looked at in one step.
 const MOST_LOOKS: usize = 128;
@@ -184,6 +185,9 @@ impl Etcd {
         let Look { keys, term } = found?;
         let claim = held.claim;
         let found = found_of(keys.iter().map(Option::as_ref), claim.owner);
+        if found != Found::Ours {
+            self.leave_place(&claim);
+        }
         match found {
             Found::Nothing => return Ok(Outcome::Is(Renewal::Gone)),
             Found::Another => return Ok(Outcome::Is(Renewal::Taken)),
@@ -227,6 +231,32 @@ impl Etcd {
         ))))
     }
 
+    /// The place that a claim has kept while it holds its lock.
+    fn places_of(&self, claim: &Claim<'_>) -> Option<Op> {
+        let place = self.0.leases.place(claim.owner)?;
+        let lock = claim.locks.get(place.lock)?;
+        Some(delete(self.0.names.place(lock, claim.owner)))
+    }
+
+    /// A lease was lost: its place is in the way of those who wait, and nobody waits for this.
+    fn leave_place(&self, claim: &Claim<'_>) {
+        let Some(place) = self.places_of(claim) else {
+            return;
+        };
+        let txn = Txn {
+            success: vec![place],
+            ..Txn::default()
+        };
+        let done = self.0.leases.sends(claim.owner);
+        let patience = self.0.members.patience();
+        let asking = self
+            .0
+            .members
+            .call::<_, TxnAnswer, _>(super::TXN, txn, patience, done);
+        // It is asked for; where that fails, the place ends with its lease.
+        drop(asking);
+    }
+
     /// Renews what stands under a lease of which this client knows nothing.
     async fn renew_unknown(
         &self,
@@ -265,12 +295,14 @@ impl Etcd {
                 ..Put::default()
             }))
         };
+        // Whoever comes next waits for the lock itself then.
+        let places = self.places_of(&claim);
         let txn = Txn {
             compare: keys
                 .iter()
                 .flat_map(|key| wire::is_by(key, claim.owner))
                 .collect(),
-            success: keys.iter().map(put).collect(),
+            success: keys.iter().map(put).chain(places).collect(),
             failure: keys
                 .iter()
                 .map(|key| op(Request::Range(range(key.clone()))))
@@ -294,6 +326,7 @@ impl Etcd {
                 self.0.leases.moved(claim.owner, lease.id)
             };
             self.revoke_later(claim.owner, left);
+            self.0.leases.set_place(claim.owner, None);
             return Ok(Renewal::Until(relied_on_until(lease.since, claim.ttl)));
         }
         self.revoke_later(claim.owner, vec![lease]);

@@ -40,9 +40,10 @@ pub(super) struct Refusal {
 
 /// Where a claim stands in a queue.
 pub(super) struct Standing {
+    /// How many wait before it.
     pub(super) before: usize,
     pub(super) revision: i64,
-    /// The key of the place before it.
+    /// The key of the place before it, which may be that of the holder.
     pub(super) after: Option<Vec<u8>>,
 }
 
@@ -166,19 +167,28 @@ impl View {
 
     /// Where a claim stands in the queue of a lock.
     pub(super) fn standing(&self, lock: usize, place: &[u8]) -> Option<Standing> {
-        let queue = &self.locks.get(lock)?.queue;
-        let before = queue.iter().position(|other| other.key == place)?;
+        let lock = self.locks.get(lock)?;
+        let index = lock.queue.iter().position(|other| other.key == place)?;
+        let (before, own) = lock.queue.split_at(index);
+        let waits = |other: &&KeyValue| !lock.is_holders(other);
         Some(Standing {
-            before,
-            revision: queue[before].create_revision,
-            after: before
-                .checked_sub(1)
-                .map(|before| queue[before].key.clone()),
+            before: before.iter().filter(waits).count(),
+            revision: own.first()?.create_revision,
+            after: before.last().map(|before| before.key.clone()),
         })
     }
 }
 
 impl LockView {
+    /// Whether a place is that of somebody who holds the lock by now.
+    fn is_holders(&self, place: &KeyValue) -> bool {
+        let Stored::Claimed { owner, .. } = Stored::read(place) else {
+            return false;
+        };
+        let mut slots = self.slots.iter();
+        slots.any(|(_, kv)| Stored::read(kv).is_by(owner))
+    }
+
     /// Who waits for a lock that is free, and comes before this owner.
     fn waits_before(&self, owner: &str) -> Option<(Acquired, Option<i64>)> {
         let first = self.queue.first()?;

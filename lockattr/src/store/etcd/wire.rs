@@ -10,7 +10,8 @@
 //! | what tokens are raised by | `{prefix}token:{{lock}}` | a number | none |
 //!
 //! Lock keys and prefixes have no braces, so no key is another one's, nor the start of another lock's helper
-//! keys. Order in a queue is that of create revisions. The id of an owner says since when, by the clock of
+//! keys. Order in a queue is that of create revisions; whoever takes its only lock from there keeps its place until
+//! it gives the lock back, since that is what the next one waits for. The id of an owner says since when, by the clock of
 //! its own machine: etcd has none that could be read.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
