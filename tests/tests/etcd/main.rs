@@ -10,6 +10,7 @@ mod many;
 mod members;
 mod names;
 mod processes;
+mod random_faults;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;

@@ -195,6 +195,7 @@ impl Members {
         R: Message + Default + 'static,
     {
         let (mut in_doubt, mut logged_in, mut unreachable) = (false, false, 0);
+        let mut known = None;
         loop {
             let member = self.current();
             let sent = Instant::now();
@@ -208,9 +209,14 @@ impl Members {
                 Ok(Err(fault)) => fault,
                 Err(_) => {
                     self.silent(&member);
-                    Fault::silent(&member.name, until - sent)
+                    let fault = Fault::silent(&member.name, until - sent);
+                    // What was answered before says more than that the time was over then.
+                    known
+                        .filter(|_| until == patience.deadline)
+                        .unwrap_or(fault)
                 }
             };
+            known = Some(fault.clone());
             in_doubt |= fault.error.is_in_doubt();
             if fault.kind == Kind::Away {
                 self.leave(&member);
