@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::checker::left::LOOK;
 use crate::checker::marks::{CLOSED, DONE};
 use crate::checker::progress::{self, CALM, CALMED};
-use crate::checker::{Findings, KILL, Rules, check};
+use crate::checker::{Findings, KILL, Rules, check_lingering};
 use crate::record::{Entry, Event, Pen, Record};
 use crate::seed::Random;
 use crate::wait;
@@ -143,11 +143,11 @@ pub fn run(plan: &Plan) -> Report {
     stage.rest(histories);
     let left = stage.finish();
     let rules = Rules {
-        ttl: longest_ttl(plan) + stage.servers.lingers(),
+        ttl: longest_ttl(plan),
         longest_call: Duration::from_secs(30),
     };
     let entries = stage.record.entries();
-    let findings = check(&entries, rules);
+    let findings = check_lingering(&entries, rules, stage.servers.lingers());
     Report {
         entries,
         faults,
@@ -260,7 +260,9 @@ impl<'a> Stage<'a> {
     fn rest(&mut self, number: u32) {
         self.write(CALM, "-");
         let begun = Instant::now();
-        while begun.elapsed() < progress::LENGTH {
+        // In the second half of it nothing lingers any more.
+        let length = progress::LENGTH + 2 * self.servers.lingers();
+        while begun.elapsed() < length {
             thread::sleep(Duration::from_millis(250));
             self.write_holders();
         }

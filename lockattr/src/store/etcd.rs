@@ -57,8 +57,8 @@ mod wire;
 pub(crate) use endpoint::Settings;
 pub(crate) use url::location;
 
-/// The shortest ttl: below it a change of the leader is longer than the lease.
-const SHORTEST_TTL: Duration = Duration::from_secs(1);
+/// The shortest ttl: below it nothing is left for a second try of a renewal.
+const SHORTEST_TTL: Duration = Duration::from_millis(500);
 
 /// How much longer an answer may take than it is waited for, on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);

@@ -175,8 +175,8 @@ impl Servers for Members {
         keys.map(|key| key.name).collect()
     }
 
-    /// A lease is a second longer than its ttl, ends half a second late, and runs anew when the leader changes.
+    /// A lease is a second longer than its ttl, ends up to a second late, and runs anew when the leader changes.
     fn lingers(&self) -> Duration {
-        Duration::from_secs(6)
+        Duration::from_secs(5)
     }
 }

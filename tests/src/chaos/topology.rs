@@ -129,7 +129,7 @@ pub(super) trait Servers {
         self.all().into_iter().flat_map(Server::keys).collect()
     }
 
-    /// How much longer than its ttl something stays of a process that was killed.
+    /// How much longer than was asked the store keeps marks, and what a killed process held.
     fn lingers(&self) -> Duration {
         Duration::ZERO
     }

@@ -9,7 +9,6 @@ fn an_etcd_cluster_breaks_no_rule() {
     let report = chaos::run(&Plan {
         topology: Topology::Etcd,
         length: Duration::from_secs(12),
-        ttl: Duration::from_secs(2),
         ..Plan::short()
     });
     println!("{report}");

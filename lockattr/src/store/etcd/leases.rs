@@ -72,8 +72,8 @@ struct Tenure {
     /// Whether a request was not answered.
     in_doubt: bool,
     in_flight: usize,
-    /// Whether it has any use for its leases.
-    has_ended: bool,
+    /// Whether its leases are being revoked, so that they serve nobody else.
+    is_revoked: bool,
 }
 
 /// Where a claim stands in a queue.
@@ -132,9 +132,7 @@ impl Leases {
     /// A claim is going to write under this lease.
     pub(super) fn add(&self, owner: &str, lease: LeaseRef) {
         let mut table = self.table();
-        let tenure = table.tenure(owner);
-        tenure.has_ended = false;
-        tenure.leases.push(lease);
+        table.tenure(owner).leases.push(lease);
     }
 
     /// For how long a lease runs, as the server says that has granted it.
@@ -193,9 +191,8 @@ impl Leases {
         let Some(tenure) = table.tenures.get_mut(owner) else {
             return Vec::new();
         };
-        tenure.has_ended = true;
         tenure.place = None;
-        let is_certain = !tenure.in_doubt && tenure.in_flight == 0;
+        let is_certain = !tenure.in_doubt && !tenure.is_revoked && tenure.in_flight == 0;
         if let ([lease], true) = (&tenure.leases[..], is_certain) {
             let lease = *lease;
             table.tenures.remove(owner);
@@ -205,9 +202,20 @@ impl Leases {
             }
             return Vec::new();
         }
+        tenure.is_revoked = true;
         let leases = tenure.leases.clone();
         table.forget_if_over(owner);
         leases
+    }
+
+    /// All leases of a claim, which are going to be revoked.
+    pub(super) fn revoked(&self, owner: &str) -> Vec<LeaseRef> {
+        let mut table = self.table();
+        let Some(tenure) = table.tenures.get_mut(owner) else {
+            return Vec::new();
+        };
+        tenure.is_revoked = true;
+        tenure.leases.clone()
     }
 
     /// Whether a request of the claim was not answered.
@@ -347,13 +355,17 @@ mod tests {
         assert!(leases.all("a").is_empty() && !leases.is_in_doubt("a"));
     }
 
+    /// It is ended once more when the request is over, while its lease is still being revoked.
     #[test]
     fn a_request_on_its_way_keeps_the_lease_from_others() {
-        let leases = Leases::default();
-        leases.add("a", lease(7));
-        let answered = leases.sends("a");
-        assert_eq!(leases.end("a").len(), 1);
-        answered(false);
-        assert!(leases.reuse("b", 33).is_none());
+        for ends in [Leases::end, Leases::revoked] {
+            let leases = Leases::default();
+            leases.add("a", lease(7));
+            let answered = leases.sends("a");
+            assert_eq!(ends(&leases, "a").len(), 1);
+            answered(false);
+            assert_eq!(leases.end("a").len(), 1);
+            assert!(leases.reuse("b", 33).is_none());
+        }
     }
 }

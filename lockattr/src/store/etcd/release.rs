@@ -80,7 +80,7 @@ impl Etcd {
     /// Revokes all leases that a claim may have something under.
     pub(super) async fn revoke_all(&self, owner: &str) -> Result<(), Fault> {
         let mut failed = None;
-        for lease in self.0.leases.all(owner) {
+        for lease in self.0.leases.revoked(owner) {
             let patience = self.0.members.patience();
             failed = self
                 .revoke(owner, lease.id, patience)
