@@ -167,3 +167,22 @@ async fn a_lease_is_extended_and_shortened_without_a_gap() {
     lease.release().await.unwrap();
     nothing_left(&cluster).await;
 }
+
+/// What was asked for and not waited for is carried out, or is not: the lease lives, and so does whoever has it next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extensions_that_are_given_up_half_way_cost_no_lease() {
+    let cluster = Etcd::start(1);
+    let locks = client(&cluster).await;
+    for round in 0..60 {
+        let lease = take(&locks, "k").await;
+        for ttl in [60, 1] {
+            let extending = lease.extend(Duration::from_secs(ttl));
+            let patience = Duration::from_micros(200 * (round % 20));
+            let _ = tokio::time::timeout(patience, extending).await;
+        }
+        nap(5).await;
+        let released = lease.release().await;
+        assert!(released.is_ok(), "{round}: {released:?}");
+    }
+    nothing_left(&cluster).await;
+}

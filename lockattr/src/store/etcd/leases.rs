@@ -225,6 +225,13 @@ impl Leases {
         tenure.is_some_and(|tenure| tenure.in_doubt || tenure.in_flight > 0)
     }
 
+    /// Whether the leases of a claim are being revoked.
+    pub(super) fn is_given_back(&self, owner: &str) -> bool {
+        let table = self.table();
+        let tenure = table.tenures.get(owner);
+        tenure.is_some_and(|tenure| tenure.is_revoked)
+    }
+
     /// A request of a claim is sent. To be called with whether it is in doubt, once that is known.
     pub(super) fn sends(&self, owner: &str) -> impl FnOnce(bool) + Send + use<> {
         self.table().tenure(owner).in_flight += 1;

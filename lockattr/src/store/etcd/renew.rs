@@ -20,6 +20,9 @@ use crate::store::{Claim, Found, Held, Renewal, Renewed, relied_on, relied_on_un
 /// The most keys that are looked at in one step.
 const MOST_LOOKS: usize = 128;
 
+/// How often a move is tried that something else comes before.
+const MOVES: usize = 3;
+
 /// What is known of one lease while it is renewed.
 struct Renewing<'a> {
     held: Held<'a>,
@@ -41,8 +44,8 @@ enum Outcome {
     Is(Renewal),
     /// It is under a lease that nobody knew of.
     Unknown(i64),
-    /// It has to be put under another one.
-    Moves,
+    /// It has to be put under another one, as it was found.
+    Moves(Vec<KeyValue>),
 }
 
 impl Etcd {
@@ -67,11 +70,16 @@ impl Etcd {
         leases: &[Held<'_>],
         patience: Patience,
     ) -> Vec<Result<Renewal, Fault>> {
+        let known = leases.iter().map(|held| {
+            let under = self.0.leases.all(held.claim.owner);
+            (*held, under)
+        });
+        let known: Vec<_> = known.collect();
         let mut answers = Vec::with_capacity(leases.len());
-        for (held, outcome) in leases.iter().zip(self.renew_once(leases, patience).await) {
+        for (held, outcome) in leases.iter().zip(self.renew_under(&known, patience).await) {
             let answer = match outcome {
                 Ok(Outcome::Is(renewal)) => Ok(renewal),
-                Ok(Outcome::Moves) => self.move_to_another(*held, patience).await,
+                Ok(Outcome::Moves(found)) => self.move_to_another(*held, found, patience).await,
                 Ok(Outcome::Unknown(id)) => self.renew_unknown(*held, id, patience).await,
                 Err(fault) => Err(fault),
             };
@@ -80,25 +88,22 @@ impl Etcd {
         answers
     }
 
-    async fn renew_once(
+    /// Renews each with the leases that its keys may be under.
+    async fn renew_under(
         &self,
-        leases: &[Held<'_>],
+        leases: &[(Held<'_>, Vec<LeaseRef>)],
         patience: Patience,
     ) -> Vec<Result<Outcome, Fault>> {
         let sent = Instant::now();
         let by = patience.deadline.min(sent + patience.each);
         // All of them are on their way before the first is waited for.
-        let asked: Vec<_> = leases
+        let ask = |lease: &LeaseRef| (*lease, self.0.keep_alives.ask(lease.id, by));
+        let asked = leases
             .iter()
-            .map(|held| {
-                let known = self.0.leases.all(held.claim.owner).into_iter();
-                known
-                    .map(|lease| (lease, self.0.keep_alives.ask(lease.id, by)))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+            .map(|(_, under)| under.iter().map(ask).collect::<Vec<_>>());
+        let asked: Vec<_> = asked.collect();
         let mut renewing = Vec::with_capacity(leases.len());
-        for (held, asked) in leases.iter().zip(asked) {
+        for ((held, _), asked) in leases.iter().zip(asked) {
             let mut kept = Vec::with_capacity(asked.len());
             for (lease, answer) in asked {
                 kept.push((lease, answer.await));
@@ -224,7 +229,8 @@ impl Etcd {
         let longest = lengths.iter().max().copied().unwrap_or_default();
         let is_too_long = held.shortens && longest.as_secs() > leases::seconds(claim.ttl);
         if is_too_long || relied_on(shortest) < claim.ttl {
-            return Ok(Outcome::Moves);
+            let found = keys.into_iter().flatten().collect();
+            return Ok(Outcome::Moves(found));
         }
         Ok(Outcome::Is(Renewal::Until(relied_on_until(
             sent, claim.ttl,
@@ -257,22 +263,23 @@ impl Etcd {
         drop(asking);
     }
 
-    /// Renews what stands under a lease of which this client knows nothing.
+    /// Renews what stands under a lease of which this client knows nothing: it is of another one, or was given back
+    /// meanwhile and serves another claim, which must not be touched.
     async fn renew_unknown(
         &self,
         held: Held<'_>,
         id: i64,
         patience: Patience,
     ) -> Result<Renewal, Fault> {
-        let unknown = LeaseRef {
+        let lease = LeaseRef {
             id,
             length: held.claim.ttl,
             since: Instant::now(),
         };
-        self.0.leases.add(held.claim.owner, unknown);
-        match self.renew_once(&[held], patience).await.pop() {
+        let renewed = self.renew_under(&[(held, vec![lease])], patience).await;
+        match renewed.into_iter().next() {
             Some(Ok(Outcome::Is(renewal))) => Ok(renewal),
-            Some(Ok(Outcome::Moves)) => self.move_to_another(held, patience).await,
+            Some(Ok(Outcome::Moves(found))) => self.move_to_another(held, found, patience).await,
             Some(Err(fault)) => Err(fault),
             Some(Ok(Outcome::Unknown(_))) | None => Err(Fault::last(StoreError::refused(
                 "somebody else puts the lock under other leases",
@@ -280,65 +287,71 @@ impl Etcd {
         }
     }
 
-    /// Puts what is held under a new lease, whose length fits the ttl.
-    async fn move_to_another(&self, held: Held<'_>, patience: Patience) -> Result<Renewal, Fault> {
+    /// Puts what is held under a new lease, whose length fits the ttl; as it was found, so that a request which is
+    /// carried out late, after another one has moved the keys again, does nothing.
+    async fn move_to_another(
+        &self,
+        held: Held<'_>,
+        mut found: Vec<KeyValue>,
+        patience: Patience,
+    ) -> Result<Renewal, Fault> {
         let claim = held.claim;
         let seconds = leases::seconds(claim.ttl);
-        let before = self.0.leases.current(claim.owner);
         let lease = self.grant(claim.owner, seconds, patience).await?;
-        let keys = self.0.names.held(&held);
-        let put = |key: &Vec<u8>| {
-            op(Request::Put(Put {
-                key: key.clone(),
-                value: claimed(&claim),
-                lease: lease.id,
-                ..Put::default()
-            }))
-        };
-        // Whoever comes next waits for the lock itself then.
-        let places = self.places_of(&claim);
-        let txn = Txn {
-            compare: keys
-                .iter()
-                .flat_map(|key| wire::is_by(key, claim.owner))
-                .collect(),
-            success: keys.iter().map(put).chain(places).collect(),
-            failure: keys
-                .iter()
-                .map(|key| op(Request::Range(range(key.clone()))))
-                .collect(),
-        };
-        // Where this is not answered, both leases are kept alive until it is known which it is.
-        let answer = match self.txn(claim.owner, txn, patience).await {
-            Ok(answer) => answer,
-            Err(fault) => {
-                if !fault.error.is_in_doubt() {
-                    self.0.leases.remove(claim.owner, lease.id);
-                    self.revoke_later(claim.owner, vec![lease]);
-                }
-                return Err(fault);
-            }
-        };
-        if answer.message.succeeded {
-            let left = if answer.in_doubt {
-                Vec::new()
-            } else {
-                self.0.leases.moved(claim.owner, lease.id)
+        for _ in 0..MOVES {
+            let put = |kv: &KeyValue| {
+                op(Request::Put(Put {
+                    key: kv.key.clone(),
+                    value: claimed(&claim),
+                    lease: lease.id,
+                    ..Put::default()
+                }))
             };
-            self.revoke_later(claim.owner, left);
-            self.0.leases.set_place(claim.owner, None);
-            return Ok(Renewal::Until(relied_on_until(lease.since, claim.ttl)));
+            let unchanged = |kv: &KeyValue| wire::was_written_at(&kv.key, kv.mod_revision);
+            let look = |kv: &KeyValue| op(Request::Range(range(kv.key.clone())));
+            // Whoever comes next waits for the lock itself then.
+            let places = self.places_of(&claim);
+            let txn = Txn {
+                compare: found.iter().map(unchanged).collect(),
+                success: found.iter().map(put).chain(places).collect(),
+                failure: found.iter().map(look).collect(),
+            };
+            // Where this is not answered, both leases are kept alive until it is known which it is.
+            let answer = match self.txn(claim.owner, txn, patience).await {
+                Ok(answer) => answer.message,
+                Err(fault) if fault.error.is_in_doubt() => return Err(fault),
+                Err(fault) => {
+                    self.revoke_later(claim.owner, vec![lease]);
+                    return Err(fault);
+                }
+            };
+            let succeeded = answer.succeeded;
+            let keys = found_keys(answer);
+            // A first try may have done it that was not answered.
+            let is_done = succeeded || keys.iter().flatten().all(|kv| kv.lease == lease.id);
+            match found_of(keys.iter().map(Option::as_ref), claim.owner) {
+                Found::Ours if is_done => {
+                    let left = self.0.leases.moved(claim.owner, lease.id);
+                    self.revoke_later(claim.owner, left);
+                    self.0.leases.set_place(claim.owner, None);
+                    return Ok(Renewal::Until(relied_on_until(lease.since, claim.ttl)));
+                }
+                // It was written in between: a token was drawn.
+                Found::Ours => found = keys.into_iter().flatten().collect(),
+                lost => {
+                    self.revoke_later(claim.owner, vec![lease]);
+                    return Ok(if lost == Found::Nothing {
+                        Renewal::Gone
+                    } else {
+                        Renewal::Taken
+                    });
+                }
+            }
         }
         self.revoke_later(claim.owner, vec![lease]);
-        let keys = found_keys(answer.message);
-        match found_of(keys.iter().map(Option::as_ref), claim.owner) {
-            Found::Nothing => Ok(Renewal::Gone),
-            Found::Another => Ok(Renewal::Taken),
-            // It was put back in between.
-            Found::Ours => Err(Fault::last(StoreError::refused(format!(
-                "the lock has changed while it was renewed; its lease is {before:?}"
-            )))),
-        }
+        Err(Fault::last(StoreError::refused(
+            "the lock changes faster than it can be renewed",
+        )))
     }
 }
 

@@ -1,5 +1,7 @@
-//! When nothing can come of a claim any more: its requests are over, and its leases are revoked, so that one which
-//! is carried out late finds none to write under.
+//! When nothing can come any more of what was asked for a claim and not answered.
+//!
+//! One that was given back has its leases revoked, so that what is carried out late finds none to write under. One
+//! that is held keeps them: what was not answered of it may be carried out for as long as it is held.
 
 use std::time::Duration;
 
@@ -8,10 +10,18 @@ use super::Etcd;
 impl Etcd {
     /// Answers for how long something may come all the same.
     pub(super) async fn settle(&self, owner: &str) -> Duration {
-        self.0.leases.answered(owner).await;
-        match self.revoke_all(owner).await {
-            Ok(()) => Duration::ZERO,
-            Err(_) => Duration::MAX,
+        let leases = &self.0.leases;
+        leases.answered(owner).await;
+        if leases.is_given_back(owner) {
+            return match self.revoke_all(owner).await {
+                Ok(()) => Duration::ZERO,
+                Err(_) => Duration::MAX,
+            };
+        }
+        if leases.is_in_doubt(owner) {
+            Duration::MAX
+        } else {
+            Duration::ZERO
         }
     }
 }
