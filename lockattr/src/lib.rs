@@ -22,7 +22,7 @@
 //! the lease is lost, the body's future is dropped before it is polled again.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
-//! - [`Client`] is the connection to a Redis or Valkey server; `memory:` needs none.
+//! - [`Client`] is the connection to a Redis or Valkey server, or to etcd; `memory:` needs none.
 //! - [`Client::lock`] takes a [`Lease`] without the attribute.
 //! - [`Error`] says which of busy, unavailable, lost, foreign … it was, and never mixes them.
 //! - [`Store`](store::Store) is what other places to keep locks in implement.
@@ -57,7 +57,8 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` URLs, by rustls.
+//! - `tls`: `rediss://` URLs, and with `etcd` `etcds://`, by rustls.
+//! - `etcd`: `etcd://` URLs.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

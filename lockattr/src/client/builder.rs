@@ -178,7 +178,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The root certificates, in PEM form, by which a `rediss://` server, or with `rediss+sentinel://`
+    /// The root certificates, in PEM form, by which a `rediss://` server, an `etcds://` member, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
     /// The cryptography is that of the process where one is installed when the client is made

@@ -4,6 +4,7 @@
 
 mod support;
 
+mod costs;
 mod keep_alives;
 mod login;
 mod many;
