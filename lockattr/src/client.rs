@@ -59,6 +59,7 @@ impl Client {
     /// | `redis+quorum://[[user]:password@]host[:port],host[:port],host[:port]…` | a majority of independent servers; see [`ClientBuilder::quorum`]; `rediss+quorum://…` over TLS |
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | one server, over a Unix socket |
     /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/node]` | the servers of a ZooKeeper ensemble, with the feature `zookeeper`; `zookeeper+tls://…` over TLS |
+    /// | `etcd://[user:password@]host[:port][,host[:port]…]` | an etcd cluster, of which these members are asked, at port 2379 unless it says otherwise; with the feature `etcd`; `etcds://…` over TLS |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
@@ -145,6 +146,24 @@ impl Client {
     /// - [`lock_all`](Self::lock_all) takes its places in all queues in one step, and two calls never wait for each
     ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others.
     /// - What `once` and `min_hold` leave counts by the leader's clock.
+    ///
+    /// # etcd
+    /// A lock is held by whoever a majority of the members says, so that a member, the leader or a connection may go
+    /// at any time; without a majority nothing is granted, and leases end at their deadline. A member that does not
+    /// answer within the reply timeout is left for the next one. A user logs in anew whenever a token has ended.
+    ///
+    /// - A lease of etcd's is in whole seconds, and a tenth of the ttl or a second longer than that: this is how much
+    ///   longer a holder that has died blocks others, and the server ends it up to a second later. Deadlines of
+    ///   leases here are those of the ttl, from 500 ms. A new leader starts each lease anew.
+    /// - What `once` and `min_hold` leave stays for at least two seconds.
+    /// - A list has at most 64 keys, with the server's `--max-txn-ops` of 128.
+    /// - A lock costs two requests, as in etcd's own recipe: its leases are used again. One that is held costs a
+    ///   keep-alive for a third of its ttl, on one stream for all, and what is renewed together one look.
+    /// - A user needs the right to read and write the keys that begin with the [prefix](ClientBuilder::prefix), by
+    ///   `etcdctl role grant-permission ROLE readwrite --prefix=true lock:`.
+    /// - Without space left (`NOSPACE`) nothing new is granted, and leases are renewed and given back.
+    /// - Settings that are for Redis servers are refused: `replicas`, `addresses`, `credentials`. A
+    ///   [name](ClientBuilder::name) is sent as the user agent.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server

@@ -113,7 +113,8 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` and `zookeeper+tls://` URLs, by rustls.
+//! - `tls`: `rediss://` URLs, and those of etcd and ZooKeeper over TLS, by rustls.
+//! - `etcd`: `etcd://` URLs, the members of an etcd cluster.
 //! - `zookeeper`: `zookeeper://` URLs, the servers of a ZooKeeper ensemble; pulls no crate in.
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.

@@ -19,6 +19,8 @@ mod answer;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 pub(crate) mod fail_fast;
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]

@@ -12,14 +12,15 @@ use std::time::{Duration, Instant};
 use crate::checker::left::LOOK;
 use crate::checker::marks::{CLOSED, DONE};
 use crate::checker::progress::{self, CALM, CALMED};
-use crate::checker::{Findings, KILL, Rules, check};
+use crate::checker::{Findings, KILL, Rules, check_lingering};
 use crate::record::{Entry, Event, Pen, Record};
 use crate::seed::Random;
-use crate::server::Server;
 use crate::wait;
 use crate::worker::Worker;
 
 mod cluster;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod quorum;
 mod replicas;
 mod sentinel;
@@ -146,7 +147,7 @@ pub fn run(plan: &Plan) -> Report {
         longest_call: Duration::from_secs(30),
     };
     let entries = stage.record.entries();
-    let findings = check(&entries, rules);
+    let findings = check_lingering(&entries, rules, stage.servers.lingers());
     Report {
         entries,
         faults,
@@ -259,7 +260,9 @@ impl<'a> Stage<'a> {
     fn rest(&mut self, number: u32) {
         self.write(CALM, "-");
         let begun = Instant::now();
-        while begun.elapsed() < progress::LENGTH {
+        // In the second half of it nothing lingers any more.
+        let length = progress::LENGTH + 2 * self.servers.lingers();
+        while begun.elapsed() < length {
             thread::sleep(Duration::from_millis(250));
             self.write_holders();
         }
@@ -277,7 +280,7 @@ impl<'a> Stage<'a> {
             return;
         }
         // Whoever was killed leaves it for a ttl; one that waited, for as long as those who wait with it.
-        thread::sleep(2 * self.plan.ttl);
+        thread::sleep(2 * self.plan.ttl + self.servers.lingers());
         self.write_left();
     }
 
@@ -320,42 +323,28 @@ impl<'a> Stage<'a> {
                 write(&key, "held", &value);
             }
         }
-        for server in self.servers.all() {
-            for queue in server.keys() {
-                let Some(lock) = queue.strip_prefix(WAIT) else {
-                    continue;
-                };
-                let key = lock.trim_matches(['{', '}']);
-                let key = key.strip_prefix(PREFIX).unwrap_or(key);
-                for entry in entries_of(server, &queue) {
-                    write(key, "queued", &entry);
-                }
-            }
+        for (key, owner) in self.servers.queued() {
+            write(&key, "queued", &owner);
         }
         is_anything
     }
 
     /// The locks and slots on the server, by the key that calls know them by, and what is in them.
     fn locks(&self) -> Vec<(String, String)> {
-        let mut locks = Vec::new();
-        let servers = self.servers.all().into_iter();
-        for (server, name) in
-            servers.flat_map(|server| server.keys().into_iter().map(move |key| (server, key)))
-        {
-            let lock = match name.strip_prefix(SLOT) {
-                Some(slot) => slot.trim_start_matches('{').split('}').next(),
-                None => Some(&*name),
-            };
-            let Some(key) = lock.and_then(|lock| lock.strip_prefix(PREFIX)) else {
-                continue;
-            };
-            if KEYS.iter().any(|kind| key.starts_with(kind))
-                && let Some(value) = value_of(server, &name)
-            {
-                locks.push((key.to_owned(), value));
-            }
-        }
-        locks
+        let named = self
+            .servers
+            .locks()
+            .into_iter()
+            .filter_map(|(name, value)| {
+                let lock = match name.strip_prefix(SLOT) {
+                    Some(slot) => slot.trim_start_matches('{').split('}').next(),
+                    None => Some(&*name),
+                };
+                let key = lock?.strip_prefix(PREFIX)?;
+                let is_workers = KEYS.iter().any(|kind| key.starts_with(kind));
+                is_workers.then(|| (key.to_owned(), value))
+            });
+        named.collect()
     }
 
     /// Lets every worker go, and says what is left when all marks and ttls are over.
@@ -369,8 +358,7 @@ impl<'a> Stage<'a> {
         }
         let mut left = Vec::new();
         wait::block_until("the last ttl is over", || {
-            let servers = self.servers.all().into_iter();
-            left = servers.flat_map(Server::keys).collect();
+            left = self.servers.left();
             left.retain(|key| !key.starts_with("lock:token:"));
             left.is_empty()
         });
@@ -382,7 +370,6 @@ impl<'a> Stage<'a> {
 const MENDED: &str = "mended";
 
 const PREFIX: &str = "lock:";
-const WAIT: &str = "lock:wait:";
 const SLOT: &str = "lock:slot:";
 
 /// What the keys of the workers begin with.
@@ -406,17 +393,6 @@ fn scene<'a>(plan: &Plan, random: &'a mut Random, pen: &'a Pen) -> Scene<'a> {
         longest_ttl: longest_ttl(plan),
         keys: plan.keys,
     }
-}
-
-/// What is in a queue; nothing where a node of a cluster keeps its slot no more.
-fn entries_of(server: &Server, queue: &str) -> Vec<String> {
-    let entries = server.words(&["ZRANGE", queue, "0", "-1"]);
-    entries.unwrap_or_default()
-}
-
-/// What is in a lock or slot; nothing where a node of a cluster keeps its slot no more.
-fn value_of(server: &Server, name: &str) -> Option<String> {
-    server.words(&["GET", name]).ok()?
 }
 
 /// Which mark a value is, if it is no owner.

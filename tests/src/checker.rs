@@ -162,6 +162,11 @@ impl Nesting {
 
 /// Checks a record, whose entries are ordered by time.
 pub fn check(entries: &[Entry], rules: Rules) -> Findings {
+    check_lingering(entries, rules, Duration::ZERO)
+}
+
+/// The same where the store keeps marks, and what a killed process held, for so much longer than was asked.
+pub fn check_lingering(entries: &[Entry], rules: Rules, lingers: Duration) -> Findings {
     let calls = calls(entries);
     let times = |note: &'static str| {
         let faults = entries.iter().filter(|entry| entry.event == Event::Fault);
@@ -202,8 +207,8 @@ pub fn check(entries: &[Entry], rules: Rules) -> Findings {
         findings.tokens(key, calls);
     }
     let violations = &mut findings.violations;
-    violations.extend(marks::check(entries, &calls));
-    violations.extend(left::check(entries, &calls, rules));
+    violations.extend(marks::check(entries, &calls, lingers));
+    violations.extend(left::check(entries, &calls, rules.ttl + lingers));
     violations.extend(progress::check(entries, &calls));
     findings
 }

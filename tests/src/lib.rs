@@ -16,6 +16,8 @@
 pub mod chaos;
 pub mod checker;
 pub mod cluster;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod fake;
 pub mod fallback;
 pub mod forger;

@@ -70,24 +70,37 @@ impl Authority {
 
     /// The same without the port.
     pub fn certificate_options(&self, name: &str) -> Vec<String> {
-        let (certificate, key) = self.certificate(name);
-        let number = self.written.fetch_add(1, Ordering::Relaxed);
-        let write = |file: String, pem: &str| {
-            let path = self.scratch.path().join(file);
-            fs::write(&path, pem).expect("a file in our directory");
-            path.display().to_string()
-        };
+        let (certificate, key) = self.files(name);
         let options = [
             "--tls-cert-file",
-            &write(format!("{number}.pem"), &certificate),
+            &certificate,
             "--tls-key-file",
-            &write(format!("{number}.key"), &key),
+            &key,
             "--tls-ca-cert-file",
-            &write("ca.pem".to_owned(), &self.pem),
+            &self.own_file(),
             "--tls-auth-clients",
             "no",
         ];
         options.map(str::to_owned).to_vec()
+    }
+
+    /// The paths of a certificate for `name`, and of its key.
+    pub fn files(&self, name: &str) -> (String, String) {
+        let (certificate, key) = self.certificate(name);
+        let number = self.written.fetch_add(1, Ordering::Relaxed);
+        let certificate = self.write(&format!("{number}.pem"), &certificate);
+        (certificate, self.write(&format!("{number}.key"), &key))
+    }
+
+    /// The path of what a server needs to trust this authority.
+    pub fn own_file(&self) -> String {
+        self.write("ca.pem", &self.pem)
+    }
+
+    fn write(&self, file: &str, pem: &str) -> String {
+        let path = self.scratch.path().join(file);
+        fs::write(&path, pem).expect("a file in our directory");
+        path.display().to_string()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::redaction::SecretKey;
 use crate::store::redis::{self, Credentials, Replicas};
 
 mod connect;
+mod etcd;
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;
@@ -211,7 +212,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, or with `rediss+sentinel://`
+    /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, an `etcds://` member, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
     ///
     /// The cryptography is that of the process where one is installed when the client is made

@@ -75,6 +75,7 @@ mod watchdog;
 
 pub(crate) use access::Access;
 #[cfg(feature = "zookeeper")]
+#[cfg(all(feature = "etcd", feature = "tls"))]
 pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
@@ -93,6 +94,8 @@ use subscriber::Subscriber;
 use timeouts::{Deadline, Timeouts};
 #[cfg(all(feature = "tls", feature = "zookeeper"))]
 pub(crate) use tls::Tls;
+#[cfg(all(feature = "etcd", feature = "tls"))]
+pub(crate) use tls::check as check_certificates;
 use watchdog::Watchdog;
 
 /// Locks on a single server.

@@ -5,6 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cluster::Sharded;
+#[cfg(feature = "etcd")]
+use super::etcd::Members;
 use super::quorum::Nodes;
 use super::replicas::Replicated;
 use super::sentinel::Watched;
@@ -27,6 +29,9 @@ pub enum Topology {
     Quorum(usize),
     /// A primary with three replicas, of which two have to acknowledge a grant.
     Replicas,
+    /// An etcd cluster of three.
+    #[cfg(feature = "etcd")]
+    Etcd,
 }
 
 impl FromStr for Topology {
@@ -40,9 +45,12 @@ impl FromStr for Topology {
             "quorum" => Self::Quorum(3),
             "quorum5" => Self::Quorum(5),
             "replicas" => Self::Replicas,
+            #[cfg(feature = "etcd")]
+            "etcd" => Self::Etcd,
             _ => {
                 return Err(format!(
-                    "there is no topology {word:?}: single, sentinel, cluster, quorum, quorum5 or replicas"
+                    "there is no topology {word:?}: single, sentinel, cluster, quorum, quorum5, replicas or, with \
+                     its feature, etcd"
                 ));
             }
         })
@@ -57,6 +65,8 @@ impl Topology {
             Self::Cluster => Box::new(Sharded::start()),
             Self::Quorum(count) => Box::new(Nodes::start(count)),
             Self::Replicas => Box::new(Replicated::start()),
+            #[cfg(feature = "etcd")]
+            Self::Etcd => Box::new(Members::start()),
         }
     }
 }
@@ -80,8 +90,62 @@ pub(super) trait Servers {
     /// Writes down what nobody asked for since the last look: failovers of servers that were slow alone.
     fn look(&mut self, _scene: &Scene<'_>) {}
 
-    /// All servers that keep locks.
+    /// All Redis servers that keep locks.
     fn all(&self) -> Vec<&Server>;
+
+    /// What stands under locks, slots and whatever else is a plain value, by its name.
+    fn locks(&self) -> Vec<(String, String)> {
+        let of_server = |server: &Server| {
+            let named = server.keys().into_iter();
+            let valued = named.filter_map(|name| Some((value_of(server, &name)?, name)));
+            valued
+                .map(|(value, name)| (name, value))
+                .collect::<Vec<_>>()
+        };
+        self.all().into_iter().flat_map(of_server).collect()
+    }
+
+    /// Who waits, as the key that calls know and the owner.
+    fn queued(&self) -> Vec<(String, String)> {
+        let mut queued = Vec::new();
+        for server in self.all() {
+            for queue in server.keys() {
+                let Some(lock) = queue.strip_prefix(WAIT) else {
+                    continue;
+                };
+                let key = lock.trim_matches(['{', '}']);
+                let key = key.strip_prefix(super::PREFIX).unwrap_or(key);
+                for entry in entries_of(server, &queue) {
+                    let owner = entry.split(' ').next().unwrap_or_default();
+                    queued.push((key.to_owned(), owner.to_owned()));
+                }
+            }
+        }
+        queued
+    }
+
+    /// The names of everything that is there.
+    fn left(&self) -> Vec<String> {
+        self.all().into_iter().flat_map(Server::keys).collect()
+    }
+
+    /// How much longer than was asked the store keeps marks, and what a killed process held.
+    fn lingers(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+const WAIT: &str = "lock:wait:";
+
+/// What is in a queue; nothing where a node of a cluster keeps its slot no more.
+fn entries_of(server: &Server, queue: &str) -> Vec<String> {
+    let entries = server.words(&["ZRANGE", queue, "0", "-1"]);
+    entries.unwrap_or_default()
+}
+
+/// What is in a lock or slot; nothing where a node of a cluster keeps its slot no more.
+fn value_of(server: &Server, name: &str) -> Option<String> {
+    server.words(&["GET", name]).ok()?
 }
 
 /// What a fault has to do with.

@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use super::{Call, KILL, Rules};
+use super::{Call, KILL};
 use crate::record::{Entry, Event};
 
 /// How long a key may be left: the time of one look, and slack for a busy machine.
 pub const LOOK: Duration = Duration::from_millis(1_500);
 
 /// Each violation of a rule.
-pub(super) fn check(entries: &[Entry], calls: &[Call], rules: Rules) -> Vec<String> {
+pub(super) fn check(entries: &[Entry], calls: &[Call], ttl: Duration) -> Vec<String> {
     let mut violations = Vec::new();
     for entry in entries.iter().filter(|entry| entry.event == Event::Left) {
         let Entry { at, key, note, .. } = entry;
@@ -32,7 +32,7 @@ pub(super) fn check(entries: &[Entry], calls: &[Call], rules: Rules) -> Vec<Stri
             Some(kill) => {
                 let ends = of_key().filter_map(|call| Some(call.ended.as_ref()?.0));
                 let last = ends.filter(|ended| ended <= at).chain([kill.at]).max();
-                last.is_some_and(|last| last + rules.ttl + LOOK > *at)
+                last.is_some_and(|last| last + ttl + LOOK > *at)
             }
         };
         if !stands {

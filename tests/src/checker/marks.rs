@@ -19,14 +19,14 @@ pub const CLOSED: &str = "closed";
 const LATEST: Duration = Duration::from_millis(3_500);
 
 /// Each violation of a rule.
-pub(super) fn check(entries: &[Entry], calls: &[Call]) -> Vec<String> {
+pub(super) fn check(entries: &[Entry], calls: &[Call], lingers: Duration) -> Vec<String> {
     let mut violations = Vec::new();
     for call in calls {
         if let Some((ended, outcome)) = &call.ended
             && outcome == SKIPPED
         {
             let during = (call.asked(), *ended);
-            let done = |key| bears(calls, key, DONE, during);
+            let done = |key| bears(calls, key, DONE, during, lingers);
             if !call.keys().any(done) {
                 violations.push(format!(
                     "call {} of process {} on {} was skipped, and nobody had done its work",
@@ -37,7 +37,7 @@ pub(super) fn check(entries: &[Entry], calls: &[Call]) -> Vec<String> {
     }
     let found = entries.iter().filter(|entry| entry.event == Event::Mark);
     for Entry { at, key, note, .. } in found {
-        if !bears(calls, key, note, (*at, *at)) {
+        if !bears(calls, key, note, (*at, *at), lingers) {
             violations.push(format!(
                 "on {key}: {note} at {at:?}, and no call had left that"
             ));
@@ -47,7 +47,13 @@ pub(super) fn check(entries: &[Entry], calls: &[Call]) -> Vec<String> {
 }
 
 /// Whether a key may have a mark at some moment of an interval.
-fn bears(calls: &[Call], key: &str, mark: &str, (from, to): (Duration, Duration)) -> bool {
+fn bears(
+    calls: &[Call],
+    key: &str,
+    mark: &str,
+    (from, to): (Duration, Duration),
+    lingers: Duration,
+) -> bool {
     calls.iter().filter(|call| call.is_of(key)).any(|call| {
         let Some((leaves, length)) = &call.leaves else {
             return false;
@@ -63,7 +69,7 @@ fn bears(calls: &[Call], key: &str, mark: &str, (from, to): (Duration, Duration)
         };
         leaves == mark
             && stands.is_some_and(|(first, last)| {
-                first <= to && from <= last.saturating_add(*length + LATEST)
+                first <= to && from <= last.saturating_add(*length + LATEST + lingers)
             })
     })
 }

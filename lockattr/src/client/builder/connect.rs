@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ClientBuilder;
+use super::{ClientBuilder, etcd};
 use crate::acquire::Context;
 use crate::client::{Client, disabled, nodes};
 use crate::error::Error;
@@ -126,6 +126,12 @@ impl ClientBuilder {
         if let Some(client) = self.zookeeper(url) {
             return client;
         }
+        if etcd::is_one(url) {
+            #[cfg(feature = "etcd")]
+            return self.etcd_lazily(url);
+            #[cfg(not(feature = "etcd"))]
+            return Err(etcd::missing());
+        }
         let (origin, background) = (Origin::here(), start_background()?);
         let (store, part_of) = self.node(url, &origin, &background)?;
         let store = self.failing_fast(store, part_of, &background, &origin);
@@ -139,6 +145,13 @@ impl ClientBuilder {
         origin: &Origin,
         background: &Background,
     ) -> Result<(Arc<dyn Store>, PartOf), Error> {
+        if etcd::is_one(url) {
+            return Err(Error::Config(
+                "the members of an etcd cluster agree by themselves, and are no nodes of a quorum: connect to \
+                 `etcd://h1,h2,h3`"
+                    .to_owned(),
+            ));
+        }
         let seeds = redis::seeds(url, &self.access).transpose()?;
         let settings = redis::RedisConfig {
             prefix: self.prefix.clone(),
@@ -227,6 +240,10 @@ impl ClientBuilder {
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
         }
+        self.refuse_replicas()
+    }
+
+    pub(super) fn refuse_replicas(&self) -> Result<(), Error> {
         if self.replicas.is_some() {
             return Err(Error::Config(
                 "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
@@ -245,7 +262,7 @@ impl ClientBuilder {
     }
 
     /// The store as calls ask it.
-    fn failing_fast(
+    pub(super) fn failing_fast(
         &self,
         store: Arc<dyn Store>,
         part_of: PartOf,
@@ -261,7 +278,7 @@ impl ClientBuilder {
         }
     }
 
-    fn client(
+    pub(super) fn client(
         self,
         background: &Background,
         store: Arc<dyn Store>,
@@ -298,7 +315,7 @@ async fn checked(client: Client) -> Result<Client, Error> {
     }
 }
 
-fn start_background() -> Result<Background, Error> {
+pub(super) fn start_background() -> Result<Background, Error> {
     Background::start().map_err(|error| {
         Error::Config(format!("the client's thread could not be started: {error}"))
     })

@@ -70,6 +70,12 @@ impl Tls {
     }
 }
 
+/// Whether TLS can be used with these, for a store whose connections are made elsewhere.
+#[cfg(feature = "etcd")]
+pub(crate) fn check(certificates: &Certificates) -> Result<(), Error> {
+    Tls::new(certificates).map(drop)
+}
+
 fn from_pem(pem: &[u8]) -> Result<RootCertStore, Error> {
     let refused =
         |why: String| Error::Config(format!("the root certificates cannot be used: {why}"));

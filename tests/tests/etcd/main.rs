@@ -1,0 +1,17 @@
+//! Everything that needs an etcd cluster, one topic a file; `README.md` says what each proves.
+
+#![allow(missing_docs, reason = "the names of tests say what they show")]
+
+mod support;
+
+mod costs;
+mod keep_alives;
+mod login;
+mod many;
+mod members;
+mod names;
+mod processes;
+mod random_faults;
+#[cfg(feature = "tls")]
+mod tls;
+mod waiting;
