@@ -57,7 +57,8 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` URLs, by rustls.
+//! - `postgres`: `postgres://` URLs: locks in a PostgreSQL database.
+//! - `tls`: `rediss://` URLs, and `postgres://` ones with `sslmode`, by rustls.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -85,6 +86,9 @@ pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;
 pub use store::memory::Memory;
+#[cfg(feature = "postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
+pub use store::postgres::POSTGRES_SCHEMA;
 pub use store::redis::Credentials;
 
 #[doc = include_str!("attribute.md")]

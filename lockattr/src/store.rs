@@ -15,11 +15,14 @@ use std::time::{Duration, Instant};
 use crate::error::StoreError;
 
 mod answer;
+mod clock_anchor;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 pub(crate) mod fail_fast;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;

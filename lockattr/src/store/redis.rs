@@ -35,7 +35,6 @@ mod acquire;
 mod addresses;
 mod batcher;
 mod check;
-mod clock_anchor;
 mod cluster;
 #[cfg(all(test, feature = "conformance"))]
 mod conformance;
@@ -70,6 +69,8 @@ mod wakeups;
 mod watchdog;
 
 pub(crate) use access::Access;
+#[cfg(all(feature = "postgres", feature = "tls"))]
+pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
 use connections::Connections;
@@ -85,6 +86,8 @@ use server::Server;
 pub(crate) use server::{Location, location};
 use subscriber::Subscriber;
 use timeouts::{Deadline, Timeouts};
+#[cfg(all(feature = "postgres", feature = "tls"))]
+pub(crate) use tls::config as tls_config;
 use watchdog::Watchdog;
 
 /// Locks on a single server.

@@ -12,6 +12,8 @@ use crate::owner::Origin;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Postgres, PostgresConfig, Timeouts};
 use crate::store::quorum::Quorum;
 use crate::store::redis::{self, Cluster, Redis};
 use crate::store::unguarded::Unguarded;
@@ -121,9 +123,46 @@ impl ClientBuilder {
             return self.store(Memory::new());
         }
         let (origin, background) = (Origin::here(), start_background()?);
-        let (store, part_of) = self.node(url, &origin, &background)?;
+        let (store, part_of) = if url.starts_with("postgres://") || url.starts_with("postgresql://")
+        {
+            (
+                self.postgres(url, &origin, &background)?,
+                fail_fast::whole(),
+            )
+        } else {
+            self.node(url, &origin, &background)?
+        };
         let store = self.failing_fast(store, part_of, &background, &origin);
         Ok(self.client(&background, store, origin, false))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(
+        &self,
+        url: &str,
+        origin: &Origin,
+        background: &Background,
+    ) -> Result<Arc<dyn Store>, Error> {
+        self.has_no_replicas()?;
+        let config = PostgresConfig {
+            url,
+            id: origin.new_id().to_string(),
+            name: self.name.as_deref(),
+            access: &self.access,
+            timeouts: Timeouts {
+                connect: self.connect_timeout,
+                reply: self.reply_timeout,
+            },
+        };
+        Ok(Arc::new(Postgres::new(&config, background)?))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn postgres(&self, _: &str, _: &Origin, _: &Background) -> Result<Arc<dyn Store>, Error> {
+        Err(Error::Config(
+            "postgres:// needs PostgreSQL: enable the feature `postgres` of the crate `lockattr`"
+                .to_owned(),
+        ))
     }
 
     /// The store that a URL names, and its parts.
@@ -173,6 +212,16 @@ impl ClientBuilder {
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
         }
+        self.has_no_replicas()?;
+        if disabled::by_environment() {
+            return self.without_locks();
+        }
+        let (origin, background) = (Origin::here(), start_background()?);
+        let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
+        Ok(self.client(&background, store, origin, false))
+    }
+
+    fn has_no_replicas(&self) -> Result<(), Error> {
         if self.replicas.is_some() {
             return Err(Error::Config(
                 "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
@@ -180,12 +229,7 @@ impl ClientBuilder {
                     .to_owned(),
             ));
         }
-        if disabled::by_environment() {
-            return self.without_locks();
-        }
-        let (origin, background) = (Origin::here(), start_background()?);
-        let store = self.failing_fast(Arc::new(store), fail_fast::whole(), &background, &origin);
-        Ok(self.client(&background, store, origin, false))
+        Ok(())
     }
 
     pub(in crate::client) fn without_locks(self) -> Result<Client, Error> {

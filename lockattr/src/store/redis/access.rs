@@ -39,7 +39,7 @@ impl Access {
 
 impl Certificates {
     /// What one of them is called, if there is any.
-    pub(super) fn any(&self) -> Option<&'static str> {
+    pub(crate) fn any(&self) -> Option<&'static str> {
         let roots = self.roots.as_ref().map(|_| "root_certificates");
         roots.or(self.client.as_ref().map(|_| "client_certificate"))
     }
