@@ -21,6 +21,10 @@ pub mod fallback;
 pub mod forger;
 pub mod log;
 pub mod monitor;
+#[cfg(feature = "postgres")]
+pub mod pgbouncer;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod record;

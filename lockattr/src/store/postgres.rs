@@ -218,11 +218,11 @@ impl Postgres {
         }
         let commands = Arc::clone(&self.commands);
         let patience = self.timeouts.reply;
-        // Whoever waits looks by itself should this be lost.
+        // It stands behind whoever else notifies, which is not to hold up what is asked after it. Whoever
+        // waits looks by itself should this be lost.
+        let statement = format!("SET LOCAL lock_timeout=200;SELECT {}", told.join(","));
         let telling = self.background.spawn(async move {
-            let _ = commands
-                .ask(&format!("SELECT {}", told.join(",")), patience, None)
-                .await;
+            let _ = commands.ask(&statement, patience, None).await;
         });
         let until = Instant::now() + patience;
         let _ = self.background.until(until, telling).await;

@@ -1,10 +1,11 @@
 //! Taking locks.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::live::unexpected;
 use super::{Postgres, sql};
 use crate::error::StoreError;
+use crate::store::clock_anchor::ClockAnchor;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
 impl Postgres {
@@ -26,7 +27,13 @@ impl Postgres {
         let index = number(answer.text(1)?)?;
         let micros = Duration::from_micros(number(answer.text(3)?).unwrap_or_default());
         let acquired = match answer.text(0)? {
-            "granted" => Acquired::granted(index, relied_on_until(answer.sent, claim.ttl)),
+            "granted" => {
+                // It may have waited for its turn on the server for longer than its ttl.
+                let came = ClockAnchor::new(answer.sent, number(answer.text(7)?)?);
+                let since = came.not_later_than(number(answer.text(5)?)?, Instant::now());
+                let since = since.unwrap_or(answer.sent);
+                Acquired::granted(index, relied_on_until(since, claim.ttl))
+            }
             "done" => Acquired::done(index, UNIX_EPOCH + micros),
             "busy" => {
                 let busy = Acquired::busy(index, answer.text(2)?, micros);

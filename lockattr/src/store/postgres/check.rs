@@ -18,6 +18,12 @@ impl Postgres {
         let renewed = self.renew_all(&[held], self.timeouts.reply).await;
         let token = self.draw_token(held).await;
         let found = self.give_back(claim, Release::held(slot, &[])).await?;
+        // Nothing is left of the token either.
+        let locks = sql::texts(claim.locks.iter().map(String::as_str));
+        let forget = format!(
+            "DELETE FROM lockattr.locks WHERE name = ANY ({locks}) AND until <= clock_timestamp()"
+        );
+        self.step(&forget, None).await?;
         heard?;
         let renewed = renewed?.into_iter().collect::<Result<Vec<_>, _>>()?;
         if !matches!(renewed[..], [Renewal::Until(_)])

@@ -114,10 +114,10 @@ pub(super) fn unexpected(what: &str) -> StoreError {
     ))
 }
 
-/// Moves bytes until the connection ends, and delivers what comes without being asked for.
+/// Moves bytes until the connection ends, and delivers messages.
 pub(super) async fn drive<S, T>(
     mut connection: Connection<S, T>,
-    registry: Arc<WakeUpRegistry>,
+    registry: Option<Arc<WakeUpRegistry>>,
     ended: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -125,7 +125,7 @@ pub(super) async fn drive<S, T>(
 {
     let _ended = ended.drop_guard();
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        if let AsyncMessage::Notification(notification) = message {
+        if let (AsyncMessage::Notification(notification), Some(registry)) = (message, &registry) {
             registry.deliver(notification.channel(), notification.payload());
         }
     }

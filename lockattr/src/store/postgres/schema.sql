@@ -234,12 +234,13 @@ BEGIN
 END $$;
 
 -- `answer` is granted, busy, done or again; `index` is the slot, or the lock that refuses; `micros` is how long
--- that is held yet, or since when it is done; `at` is the server's clock; `wakes` has a line for each that
--- is to be told something.
+-- that is held yet, or since when it is done. By the server's clock the request came at `begun`, and what
+-- is granted runs from `at` on, or from a little later. `wakes` has a line for each that is to be told
+-- something.
 CREATE OR REPLACE FUNCTION lockattr.acquire(
     _locks text[], _permits integer, _owner text, _ttl_ms bigint, _channel text, _again boolean,
     OUT answer text, OUT index integer, OUT holder text, OUT micros bigint, OUT place bigint,
-    OUT at bigint, OUT wakes text
+    OUT at bigint, OUT wakes text, OUT begun bigint
 ) LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE
@@ -247,6 +248,7 @@ DECLARE
     _refusal record;
     _place bigint;
 BEGIN
+    begun := lockattr.micros(statement_timestamp());
     IF _channel IS NULL AND NOT _again THEN
         -- Whoever finds it held, and does not wait, writes nothing and stands behind nobody.
         SELECT * INTO _refusal FROM lockattr.refusal(_locks, _permits, _owner);
@@ -262,13 +264,13 @@ BEGIN
     PERFORM lockattr.enter(_locks);
     -- Those who wait come before those who come.
     wakes := array_to_string(lockattr.serve_all(_locks), E'\n');
+    at := lockattr.micros(clock_timestamp());
     index := lockattr.take(_locks, _permits, _owner, _ttl);
     IF index IS NOT NULL THEN
         answer := 'granted';
         IF _again THEN
             DELETE FROM lockattr.waiters w WHERE w.owner = _owner;
         END IF;
-        at := lockattr.micros(clock_timestamp());
         RETURN;
     END IF;
     SELECT * INTO _refusal FROM lockattr.refusal(_locks, _permits, _owner);

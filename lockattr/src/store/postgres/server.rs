@@ -105,6 +105,8 @@ impl Server {
             config.password(credentials.password);
         }
         let ended = CancellationToken::new();
+        // Behind a pooler that shares sessions, messages come in over any connection that uses them.
+        let registry = (purpose == Purpose::Listening).then(|| Arc::clone(registry));
         let (client, task) = match self.tls.connector() {
             Some(connector) if config.get_ssl_mode() != SslMode::Disable => {
                 match config.connect(connector).await {
@@ -143,13 +145,13 @@ impl Server {
 /// The connection is driven from now on.
 fn started<T>(
     (client, connection): (Client, Connection<Socket, T>),
-    registry: &Arc<WakeUpRegistry>,
+    registry: Option<Arc<WakeUpRegistry>>,
     ended: &CancellationToken,
 ) -> (Client, tokio::task::AbortHandle)
 where
     T: tokio_postgres::tls::TlsStream + Unpin + Send + 'static,
 {
-    let task = tokio::spawn(drive(connection, Arc::clone(registry), ended.clone()));
+    let task = tokio::spawn(drive(connection, registry, ended.clone()));
     (client, task.abort_handle())
 }
 
