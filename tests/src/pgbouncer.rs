@@ -17,8 +17,7 @@ use crate::wait;
 pub struct PgBouncer {
     process: Child,
     port: u16,
-    // Held for its end.
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl PgBouncer {
@@ -51,7 +50,7 @@ impl PgBouncer {
         let bouncer = Self {
             process,
             port,
-            _scratch: scratch,
+            scratch,
         };
         wait::block_until("the pooler listens", || {
             TcpStream::connect(bouncer.address()).is_ok()
@@ -67,6 +66,11 @@ impl PgBouncer {
     /// The URL of the superuser.
     pub fn url(&self) -> String {
         postgres::url(self.address())
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
     }
 
     /// Gives an order to its console: `PAUSE`, `RESUME`, `RECONNECT`, `KILL postgres`.
