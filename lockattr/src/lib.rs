@@ -22,7 +22,8 @@
 //! the lease is lost, the body's future is dropped before it is polled again.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
-//! - [`Client`] is the connection to a Redis or Valkey server; `memory:` needs none.
+//! - [`Client`] is the connection to a Redis or Valkey server, or to a PostgreSQL database; `memory:` needs
+//!   none.
 //! - [`Client::lock`] takes a [`Lease`] without the attribute.
 //! - [`Error`] says which of busy, unavailable, lost, foreign … it was, and never mixes them.
 //! - [`Store`](store::Store) is what other places to keep locks in implement.

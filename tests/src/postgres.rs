@@ -41,10 +41,21 @@ impl Postgres {
 
     /// Starts a server with more settings: `&["log_statement=all"]`.
     pub fn with(settings: &[&str]) -> Self {
+        Self::with_files(settings, &[])
+    }
+
+    /// The same with some files in its data directory: a certificate, or `pg_hba.conf`.
+    pub fn with_files(settings: &[&str], files: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new();
         open_to_all(scratch.path());
         let data = scratch.path().join("data");
         copy(&template(), &data);
+        for (name, content) in files {
+            let path = data.join(name);
+            fs::write(&path, content).expect("a file of ours");
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a file of ours");
+            process::give_away(&path);
+        }
         Self::on(scratch, settings)
     }
 

@@ -66,8 +66,7 @@ pub(crate) fn children(id: u32) -> Vec<u32> {
 /// A program as somebody who is not root, in a directory that is theirs then: some servers do not run as
 /// root.
 pub(crate) fn unprivileged(program: &Path, directory: &Path) -> Command {
-    const NOBODY: u32 = 65534;
-    let mut command = if chown(directory, Some(NOBODY), Some(NOBODY)).is_ok() {
+    let mut command = if give_away(directory) {
         let mut command = Command::new("setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -78,4 +77,10 @@ pub(crate) fn unprivileged(program: &Path, directory: &Path) -> Command {
     };
     command.current_dir(directory).stdin(Stdio::null());
     command
+}
+
+/// Gives a file to somebody who is not root, if we are; says whether it was.
+pub(crate) fn give_away(path: &Path) -> bool {
+    const NOBODY: u32 = 65534;
+    chown(path, Some(NOBODY), Some(NOBODY)).is_ok()
 }

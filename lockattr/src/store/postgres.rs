@@ -106,7 +106,10 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) fn new(config: &PostgresConfig<'_>, background: &Background) -> Result<Self, Error> {
-        let target = Target::of(config.url, config.name.unwrap_or("lockattr"))?;
+        let mut target = Target::of(config.url, config.name.unwrap_or("lockattr"))?;
+        if config.access.certificates.any().is_some() {
+            target.encrypt_always();
+        }
         if config.access.credentials.is_some() && target.names_a_login() {
             return Err(Error::Config(
                 "the PostgreSQL URL names a user or a password, and `credentials` are set: leave one of \

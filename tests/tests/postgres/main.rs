@@ -11,6 +11,8 @@ mod faults;
 mod fence;
 mod listener;
 mod locks;
+mod logins;
+mod measured;
 mod pooler;
 mod processes;
 mod random_faults;

@@ -10,7 +10,7 @@ use tests::seed::Random;
 use tests::wait;
 use tests::worker::Worker;
 
-const TTL: Duration = Duration::from_millis(1000);
+const TTL: Duration = Duration::from_secs(1);
 const LENGTH: Duration = Duration::from_secs(12);
 
 #[test]

@@ -62,6 +62,13 @@ impl Target {
         self.session.get_user().is_some() || self.session.get_password().is_some()
     }
 
+    /// Whoever says how servers are verified wants them to be.
+    pub(super) fn encrypt_always(&mut self) {
+        if self.session.get_ssl_mode() == SslMode::Prefer {
+            self.session.ssl_mode(SslMode::Require);
+        }
+    }
+
     pub(super) fn ssl_mode(&self) -> SslMode {
         self.session.get_ssl_mode()
     }

@@ -36,7 +36,7 @@ impl Tls {
             _ if mode == SslMode::Disable => None,
             Ok(connector) => Some(connector),
             // A machine without root certificates.
-            Err(_) if mode == SslMode::Prefer && access.certificates.any().is_none() => None,
+            Err(_) if mode == SslMode::Prefer => None,
             Err(error) => return Err(error),
         };
         Ok(Self {
