@@ -122,8 +122,8 @@ impl Client {
     ///
     /// - **What it survives** is what the database survives: a restart and a crash keep every lock, and so
     ///   does a failover to a standby that is synchronous. One to a standby that lags loses the locks that it
-    ///   has not heard of, and two may hold them until the first is told, at its next renewal. A lock that
-    ///   was given back less than a second before a crash may stand again until its ttl is over.
+    ///   has not heard of, and two may hold them until the first is told, at its next renewal. Grants are on
+    ///   disk before they are told, also where `synchronous_commit` is off.
     /// - **Time** is the server's. Set forward, it ends leases, whose holders are told at their next renewal;
     ///   set back, it keeps nobody out for longer than a ttl.
     /// - **URL**: all that tokio-postgres takes. Of several hosts the primary is asked, whatever

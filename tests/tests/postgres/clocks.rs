@@ -97,7 +97,7 @@ async fn field_store_25_a_clock_that_is_set_forward_costs_leases_which_are_told(
 async fn field_store_25_a_clock_that_is_set_back_blocks_no_key_and_costs_no_lease() {
     let server = Postgres::start();
     let (locks, other) = (client(&server).await, client(&server).await);
-    let ttl = Duration::from_millis(900);
+    let ttl = Duration::from_secs(2);
     let lease = locks.lock("held").ttl(ttl).acquire().await.unwrap();
     let crashed = locks
         .lock("crashed")

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use lockattr::Client;
 use tests::postgres::Postgres;
 use tests::wait;
 use tokio_postgres::NoTls;
@@ -162,23 +161,27 @@ async fn others_transactions(server: &Postgres, length: Duration) -> u32 {
 #[tokio::test]
 async fn field_store_27_whoever_waits_for_a_lock_slows_nobody_who_does_not() {
     let server = Postgres::start();
-    let locks: Vec<Client> = vec![client(&server).await, client(&server).await];
-    let length = Duration::from_millis(1200);
-    let alone = others_transactions(&server, length).await;
-    let lease = taken(&locks[0], "a").await;
-    let waiters: Vec<_> = (0..10)
-        .map(|_| tokio::spawn(locks[1].lock("a").wait(Duration::from_secs(20)).acquire()))
-        .collect();
-    wait::until("it waits", || server.waiters() >= 1).await;
-    let beside = others_transactions(&server, length).await;
+    let locks = [client(&server).await, client(&server).await];
+    let length = Duration::from_millis(300);
+    let (mut alone, mut beside) = (0, 0);
+    // The best of some rounds, in turns: others may be at work on the machine.
+    for _ in 0..4 {
+        alone = alone.max(others_transactions(&server, length).await);
+        let lease = taken(&locks[0], "a").await;
+        let waiters: Vec<_> = (0..10)
+            .map(|_| tokio::spawn(locks[1].lock("a").wait(Duration::from_secs(20)).acquire()))
+            .collect();
+        wait::until("it waits", || server.waiters() >= 1).await;
+        beside = beside.max(others_transactions(&server, length).await);
+        for waiter in waiters {
+            waiter.abort();
+        }
+        lease.release().await.unwrap();
+        let free = || server.locks().is_empty();
+        wait::within("nothing is left", SLACK, free).await;
+    }
     assert!(
         beside > alone / 3,
         "{alone} transactions alone, {beside} beside waiters"
     );
-    for waiter in waiters {
-        waiter.abort();
-    }
-    lease.release().await.unwrap();
-    let free = || server.locks().is_empty();
-    wait::within("nothing is left", SLACK, free).await;
 }

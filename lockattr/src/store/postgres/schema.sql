@@ -84,14 +84,17 @@ CREATE OR REPLACE FUNCTION lockattr.refusal(
     OUT answer text, OUT lock integer, OUT holder text, OUT remaining bigint, OUT is_ahead boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    _names text[] := lockattr.slots(_locks, _permits);
+    _names text[] := _locks;
     _now timestamptz := clock_timestamp();
 BEGIN
-    IF _permits > 1 AND _permits > (
-        SELECT count(*) FROM lockattr.locks l
+    IF _permits > 1 THEN
+        _names := lockattr.slots(_locks, _permits);
+        PERFORM FROM lockattr.locks l
         WHERE l.name = ANY (_names) AND l.owner <> _owner AND l.until > _now
-    ) THEN
-        RETURN;
+        HAVING count(*) < _permits;
+        IF FOUND THEN
+            RETURN;
+        END IF;
     END IF;
     SELECT CASE WHEN l.state = 'done' THEN 'done' ELSE 'busy' END,
         CASE WHEN _permits > 1 THEN 0 ELSE array_position(_locks, l.name) - 1 END,
@@ -227,6 +230,13 @@ DECLARE
     _wakes text[] := '{}';
     _lock text;
 BEGIN
+    IF cardinality(_locks) = 1 THEN
+        PERFORM FROM lockattr.waiters w WHERE w.lock = _locks[1] LIMIT 1;
+        IF FOUND THEN
+            _wakes := lockattr.serve(_locks[1]);
+        END IF;
+        RETURN _wakes;
+    END IF;
     FOR _lock IN SELECT DISTINCT w.lock FROM lockattr.waiters w WHERE w.lock = ANY (_locks) LOOP
         _wakes := _wakes || lockattr.serve(_lock);
     END LOOP;
@@ -386,11 +396,13 @@ DECLARE
     _length interval;
 BEGIN
     PERFORM lockattr.enter(_locks);
-    _names := CASE
-        WHEN _slot IS NULL THEN lockattr.slots(_locks, _permits)
-        WHEN _slot > 0 THEN ARRAY[lockattr.slot(_locks[1], _slot)]
-        ELSE _locks
-    END;
+    IF _slot > 0 THEN
+        _names := ARRAY[lockattr.slot(_locks[1], _slot)];
+    ELSIF _slot IS NULL AND _permits > 1 THEN
+        _names := lockattr.slots(_locks, _permits);
+    ELSE
+        _names := _locks;
+    END IF;
     _mine := ARRAY(
         SELECT l.name FROM lockattr.locks l
         WHERE l.name = ANY (_names) AND l.owner = _owner AND l.until > clock_timestamp()
@@ -446,10 +458,8 @@ BEGIN
         ELSE 'nothing'
     END;
     wakes := array_to_string(lockattr.serve_all(_locks), E'\n');
-    -- A lock that a crash brings back is over in time. A mark or a grant that it forgets would be missed.
-    IF NOT 'done' = ANY (_leave) AND NOT 'closed' = ANY (_leave) AND wakes = '' THEN
-        PERFORM set_config('synchronous_commit', 'off', true);
-    ELSIF current_setting('synchronous_commit') = 'off' THEN
+    -- A mark that a crash would forget is none. What was freed may stand again, until it is over.
+    IF cardinality(_leave) > 0 AND current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 END $$;
