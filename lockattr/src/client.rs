@@ -60,6 +60,7 @@ impl Client {
     /// | `unix:///path/to/socket[?db=…&user=…&pass=…]` | one server, over a Unix socket |
     /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/node]` | the servers of a ZooKeeper ensemble, with the feature `zookeeper`; `zookeeper+tls://…` over TLS |
     /// | `etcd://[user:password@]host[:port][,host[:port]…]` | an etcd cluster, of which these members are asked, at port 2379 unless it says otherwise; with the feature `etcd`; `etcds://…` over TLS |
+    /// | `postgres://[user[:password]@]host[:port][,host[:port]…]/database[?…]` | a PostgreSQL database, with the feature `postgres`; so `postgresql://…` |
     /// | `memory:` | this process alone, for tests and development |
     ///
     /// User names and passwords are percent-encoded; an IPv6 address is written in brackets.
@@ -164,6 +165,55 @@ impl Client {
     /// - Without space left (`NOSPACE`) nothing new is granted, and leases are renewed and given back.
     /// - Settings that are for Redis servers are refused: `replicas`, `addresses`, `credentials`. A
     ///   [name](ClientBuilder::name) is sent as the user agent.
+    ///
+    /// # PostgreSQL
+    /// With the feature `postgres`, locks are rows of a table in a schema `lockattr` of the database, and each
+    /// step is a function there: from version 12 on, in a database with the encoding UTF8. A client that
+    /// finds none makes them where its role may create a schema; where it may not, an administrator runs
+    /// `lockattr::POSTGRES_SCHEMA` once, with the grants that its first lines name.
+    ///
+    /// - **What it survives** is what the database survives: a restart and a crash keep every lock, and so
+    ///   does a failover to a standby that is synchronous. One to a standby that lags loses the locks that it
+    ///   has not heard of, and two may hold them until the first is told, at its next renewal. Grants are on
+    ///   disk before they are told, also where `synchronous_commit` is off.
+    /// - **Time** is the server's. Set forward, it ends leases, whose holders are told at their next renewal;
+    ///   set back, it keeps nobody out for longer than a ttl.
+    /// - **URL**: all that tokio-postgres takes. Of several hosts the primary is asked, whatever
+    ///   `target_session_attrs` says, and another one once it is a standby. With the feature `tls`,
+    ///   `sslmode=require`, or a certificate that is set, encrypts and, unlike PostgreSQL's own programs,
+    ///   always verifies the server's certificate and name; with neither, or with `prefer`, a connection that
+    ///   cannot be encrypted so is not encrypted. `channel_binding=require` is refused.
+    /// - **Connections**: two for each client, whatever it holds, both on its own thread: one for commands, and
+    ///   one for wake-ups and renewals. The [name](ClientBuilder::name) is their `application_name`.
+    /// - **Poolers**: behind PgBouncer in session mode everything works. Where sessions are shared, in
+    ///   transaction and statement mode, `&listen=host:port` names the database itself for the second
+    ///   connection; without it [`connect`](Self::connect) is refused, because wake-ups would not come.
+    /// - **Settings** of the role, the database or a shared session (isolation level, `read only`, timeouts,
+    ///   `search_path`, time zone) make no difference.
+    /// - Whoever waits stands in a table, and is granted the lock by the release, in order. `NOTIFY`, which
+    ///   has all commits wait that notify as well, is used where somebody waits only, in a transaction that
+    ///   writes nothing.
+    ///
+    /// ## A fence inside a transaction
+    /// Where what the lock guards is in the same database, a transaction can be made to commit only while the
+    /// lock is held:
+    ///
+    /// ```sql
+    /// BEGIN;
+    /// SELECT lockattr.fence('lock:account:1', 1764515000000000); -- the lock with its prefix, and the lease's token
+    /// UPDATE account SET cents = cents + 100;
+    /// COMMIT;
+    /// ```
+    ///
+    /// It fails, with the SQLSTATE `LK001`, where the lease that has drawn this
+    /// [token](crate::Lease::token) is over. Otherwise it locks the lock's row: until the transaction ends
+    /// nobody else is granted the lock, also when the lease ends meanwhile; others find it busy. Renewals go
+    /// on. A process that stands still inside a transaction keeps others out until the server ends that, as
+    /// `idle_in_transaction_session_timeout` says. The transaction is to end before the lease is given back,
+    /// which is tried again until then. It may stand anywhere in a transaction of READ COMMITTED, and is the
+    /// first statement of one that is REPEATABLE READ or SERIALIZABLE. The role needs the same rights as
+    /// one that locks. Slot 1 of a key with `permits` is `{lock:KEY}1`, and slot 0 is `lock:KEY`.
+    /// `examples/postgres` has it with tokio-postgres and with sqlx.
     ///
     /// # Errors
     /// [`Error::Config`] for a URL that cannot be used, [`Error::Unavailable`] where the server

@@ -113,8 +113,9 @@
 //!
 //! # Features
 //!
-//! - `tls`: `rediss://` URLs, and those of etcd and ZooKeeper over TLS, by rustls.
+//! - `tls`: `rediss://` URLs, and those of etcd, PostgreSQL and ZooKeeper over TLS, by rustls.
 //! - `etcd`: `etcd://` URLs, the members of an etcd cluster.
+//! - `postgres`: `postgres://` URLs: locks in a PostgreSQL database.
 //! - `zookeeper`: `zookeeper://` URLs, the servers of a ZooKeeper ensemble; pulls no crate in.
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
@@ -155,6 +156,9 @@ pub use key::{Key, KeyError};
 pub use lease::Lease;
 pub use stats::Stats;
 pub use store::memory::Memory;
+#[cfg(feature = "postgres")]
+#[cfg_attr(docsrs, doc(cfg(feature = "postgres")))]
+pub use store::postgres::POSTGRES_SCHEMA;
 pub use store::redis::Credentials;
 
 #[doc = include_str!("attribute.md")]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::error::StoreError;
 
 mod answer;
+mod clock_anchor;
 #[cfg(feature = "conformance")]
 #[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
@@ -26,6 +27,8 @@ pub(crate) mod fail_fast;
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub mod inspect;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;

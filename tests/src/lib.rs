@@ -25,6 +25,10 @@ pub mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod monitor;
+#[cfg(feature = "postgres")]
+pub mod pgbouncer;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod record;

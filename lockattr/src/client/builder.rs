@@ -95,6 +95,8 @@ impl ClientBuilder {
     /// The name of the connections in the server's `CLIENT LIST`: none unless set. Printable ASCII
     /// without spaces, at most 256 bytes. Needs the right `+client|setname`.
     ///
+    /// At a PostgreSQL server it is the `application_name`, which is `lockattr` otherwise.
+    ///
     /// Servers from Redis 7.2 on are also told the library and its version (`CLIENT SETINFO`), where
     /// their user has the right `+client|setinfo`; nothing depends on it.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -213,7 +215,8 @@ impl ClientBuilder {
     }
 
     /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, an `etcds://` member, or with `rediss+sentinel://`
-    /// each sentinel and server, is verified, instead of the machine's. Without TLS they are refused.
+    /// each sentinel and server, is verified, instead of the machine's; so a `postgres://` server with
+    /// `sslmode`. Without TLS they are refused.
     ///
     /// The cryptography is that of the process where one is installed when the client is made
     /// (`rustls::crypto::CryptoProvider::install_default`), and `ring` otherwise; none is installed.
@@ -238,8 +241,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Asks for a user's name and password whenever a connection is about to log in at a Redis server, so
-    /// that they may change while the client lives. Instead of those in a URL, which has none then.
+    /// Asks for a user's name and password whenever a connection is about to log in at a Redis or a
+    /// PostgreSQL server, so that they may change while the client lives. Instead of those in a URL, which has none then.
     ///
     /// It is awaited on the runtime that connects, within the connect timeout, and may be asked several
     /// times at once: keep what is valid for a while. An error of it is the cause of

@@ -37,7 +37,6 @@ mod acquire;
 mod addresses;
 mod batcher;
 mod check;
-mod clock_anchor;
 mod cluster;
 #[cfg(all(test, feature = "conformance"))]
 mod conformance;
@@ -75,7 +74,7 @@ mod watchdog;
 
 pub(crate) use access::Access;
 #[cfg(feature = "zookeeper")]
-#[cfg(all(feature = "etcd", feature = "tls"))]
+#[cfg(all(feature = "tls", any(feature = "etcd", feature = "postgres")))]
 pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
@@ -96,6 +95,8 @@ use timeouts::{Deadline, Timeouts};
 pub(crate) use tls::Tls;
 #[cfg(all(feature = "etcd", feature = "tls"))]
 pub(crate) use tls::check as check_certificates;
+#[cfg(all(feature = "postgres", feature = "tls"))]
+pub(crate) use tls::config as tls_config;
 use watchdog::Watchdog;
 
 /// Locks on a single server.

@@ -13,6 +13,8 @@ use crate::redaction::Redaction;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Postgres, PostgresConfig, Timeouts};
 use crate::store::quorum::Quorum;
 use crate::store::redis::{self, Cluster, Redis};
 use crate::store::unguarded::Unguarded;
@@ -133,9 +135,46 @@ impl ClientBuilder {
             return Err(etcd::missing());
         }
         let (origin, background) = (Origin::here(), start_background()?);
-        let (store, part_of) = self.node(url, &origin, &background)?;
+        let (store, part_of) = if url.starts_with("postgres://") || url.starts_with("postgresql://")
+        {
+            (
+                self.postgres(url, &origin, &background)?,
+                fail_fast::whole(),
+            )
+        } else {
+            self.node(url, &origin, &background)?
+        };
         let store = self.failing_fast(store, part_of, &background, &origin);
         Ok(self.client(&background, store, origin, false))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(
+        &self,
+        url: &str,
+        origin: &Origin,
+        background: &Background,
+    ) -> Result<Arc<dyn Store>, Error> {
+        self.refuse_replicas()?;
+        let config = PostgresConfig {
+            url,
+            id: origin.new_id().to_string(),
+            name: self.name.as_deref(),
+            access: &self.access,
+            timeouts: Timeouts {
+                connect: self.connect_timeout,
+                reply: self.reply_timeout,
+            },
+        };
+        Ok(Arc::new(Postgres::new(&config, background)?))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn postgres(&self, _: &str, _: &Origin, _: &Background) -> Result<Arc<dyn Store>, Error> {
+        Err(Error::Config(
+            "postgres:// needs PostgreSQL: enable the feature `postgres` of the crate `lockattr`"
+                .to_owned(),
+        ))
     }
 
     /// The store that a URL names, and its parts.

@@ -13,8 +13,8 @@ use redis::{ErrorKind, RedisConnectionInfo, RedisError, RedisResult};
 /// A user's name and password; see [`ClientBuilder::credentials`](crate::ClientBuilder::credentials).
 #[derive(Clone)]
 pub struct Credentials {
-    user: Option<String>,
-    password: String,
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
 }
 
 impl Credentials {
@@ -62,11 +62,8 @@ impl CredentialsProvider {
         }))
     }
 
-    async fn credentials(&self) -> RedisResult<Credentials> {
-        let failed = |why: String| {
-            let kind = ErrorKind::AuthenticationFailed;
-            RedisError::from((kind, "the credentials could not be had", why))
-        };
+    /// What the application says now, or why it says nothing.
+    pub(crate) async fn credentials(&self) -> Result<Credentials, String> {
         let mut providing = None;
         // The application's own; a panic in it is told by the panic's hook.
         let provided = poll_fn(|cx| {
@@ -76,7 +73,7 @@ impl CredentialsProvider {
                 Err(_) => Poll::Ready(Err("what provides them has panicked".to_owned())),
             }
         });
-        provided.await.map_err(failed)
+        provided.await
     }
 }
 
@@ -128,7 +125,10 @@ impl Login {
         let Some(provider) = &self.provider else {
             return Ok(settings);
         };
-        let Credentials { user, password } = provider.credentials().await?;
+        let Credentials { user, password } = provider.credentials().await.map_err(|why| {
+            let kind = ErrorKind::AuthenticationFailed;
+            RedisError::from((kind, "the credentials could not be had", why))
+        })?;
         let settings = settings.set_password(password);
         Ok(match user {
             Some(user) => settings.set_username(user),

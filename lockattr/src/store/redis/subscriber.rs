@@ -24,13 +24,13 @@ use redis::Msg;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::clock_anchor::ClockAnchor;
 use super::connections::Connections;
 use super::message::{Message, waiter_id};
 use super::server::Server;
 use super::subscription::Subscription;
 use super::wakeups::{ChannelState, UnclaimedGrant, WakeUpRegistry};
 use crate::error::StoreError;
+use crate::store::clock_anchor::ClockAnchor;
 use crate::store::{WakeUp, WakeUps};
 
 mod task;

@@ -26,35 +26,7 @@ impl Tls {
     /// Verifies by the root certificates that are set, or by the machine's, and shows the certificate
     /// that is set, if any.
     pub(crate) fn new(certificates: &Certificates) -> Result<Self, Error> {
-        let roots = match &certificates.roots {
-            Some(pem) => from_pem(pem)?,
-            None => of_the_machine()?,
-        };
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| Error::Config(format!("TLS cannot be used: {error}")))?
-            .with_root_certificates(roots);
-        let config = match &certificates.client {
-            None => config.with_no_client_auth(),
-            Some((chain, key)) => {
-                let refused = |why: String| {
-                    Error::Config(format!("the client certificate cannot be used: {why}"))
-                };
-                let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-                let chain = chain.map_err(|error| refused(error.to_string()))?;
-                if chain.is_empty() {
-                    return Err(refused("there is none in the PEM text".to_owned()));
-                }
-                let key = PrivateKeyDer::from_pem_slice(key)
-                    .map_err(|error| refused(format!("its key: {error}")))?;
-                config
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|error| refused(error.to_string()))?
-            }
-        };
-        Ok(Self(Arc::new(config)))
+        config(certificates).map(Self)
     }
 
     /// Encrypts a connection to the host of that name.
@@ -73,7 +45,41 @@ impl Tls {
 /// Whether TLS can be used with these, for a store whose connections are made elsewhere.
 #[cfg(feature = "etcd")]
 pub(crate) fn check(certificates: &Certificates) -> Result<(), Error> {
-    Tls::new(certificates).map(drop)
+    config(certificates).map(drop)
+}
+
+/// What verifies by the root certificates that are set, or by the machine's, and shows the certificate
+/// that is set, if any.
+pub(crate) fn config(certificates: &Certificates) -> Result<Arc<ClientConfig>, Error> {
+    let roots = match &certificates.roots {
+        Some(pem) => from_pem(pem)?,
+        None => of_the_machine()?,
+    };
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Config(format!("TLS cannot be used: {error}")))?
+        .with_root_certificates(roots);
+    let config = match &certificates.client {
+        None => config.with_no_client_auth(),
+        Some((chain, key)) => {
+            let refused = |why: String| {
+                Error::Config(format!("the client certificate cannot be used: {why}"))
+            };
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+            let chain = chain.map_err(|error| refused(error.to_string()))?;
+            if chain.is_empty() {
+                return Err(refused("there is none in the PEM text".to_owned()));
+            }
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|error| refused(format!("its key: {error}")))?;
+            config
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| refused(error.to_string()))?
+        }
+    };
+    Ok(Arc::new(config))
 }
 
 fn from_pem(pem: &[u8]) -> Result<RootCertStore, Error> {

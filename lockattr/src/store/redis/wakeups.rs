@@ -12,9 +12,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::clock_anchor::ClockAnchor;
 use super::message::{Message, MessageKind, waiter_id};
 use crate::runtime::waker;
+use crate::store::clock_anchor::ClockAnchor;
 use crate::store::{WakeUp, relied_on};
 
 /// For how long something may be granted to a claim that waits no more, where it may still be in a queue

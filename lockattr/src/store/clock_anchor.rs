@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CLOCKS_AGREE: Duration = Duration::from_secs(10);
 
 /// A moment of our clock, and what the server's clock, in microseconds, said some time after it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ClockAnchor {
     sent: Instant,
     server_micros: u64,

@@ -1,0 +1,101 @@
+//! Taking locks.
+
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use super::live::unexpected;
+use super::{Postgres, sql};
+use crate::error::StoreError;
+use crate::store::clock_anchor::ClockAnchor;
+use crate::store::{Acquired, Attempt, Claim, relied_on_until};
+
+impl Postgres {
+    pub(super) async fn take(
+        &self,
+        claim: Claim<'_>,
+        attempt: Attempt,
+    ) -> Result<Acquired, StoreError> {
+        can_be_stored(claim)?;
+        // One that nobody wakes stands in no queue.
+        let waits = !attempt.wait.is_zero() && self.registry.is_waiting(claim.owner);
+        let statement = statement(claim, attempt, waits.then_some(&*self.registry.channel));
+        self.registry.asks(claim.owner);
+        let (answer, lost) = self.step(&statement, Some(claim.owner)).await?;
+        self.sweep();
+        self.registry
+            .answered(claim.owner, answer.sent, number(answer.text(5)?)?);
+        self.wake(answer.text(6)?).await;
+        let index = number(answer.text(1)?)?;
+        let micros = Duration::from_micros(number(answer.text(3)?).unwrap_or_default());
+        let acquired = match answer.text(0)? {
+            "granted" => {
+                // It may have waited for its turn on the server for longer than its ttl.
+                let came = ClockAnchor::new(answer.sent, number(answer.text(7)?)?);
+                let since = came.not_later_than(number(answer.text(5)?)?, Instant::now());
+                let since = since.unwrap_or(answer.sent);
+                Acquired::granted(index, relied_on_until(since, claim.ttl))
+            }
+            "done" => Acquired::done(index, UNIX_EPOCH + micros),
+            "busy" => {
+                let busy = Acquired::busy(index, answer.text(2)?, micros);
+                match answer.text(4)? {
+                    "" => busy,
+                    place => busy.queued(number(place)?),
+                }
+            }
+            _ => return Err(unexpected("another answer")),
+        };
+        Ok(if lost { acquired.doubtful() } else { acquired })
+    }
+}
+
+fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> String {
+    format!(
+        "SELECT * FROM lockattr.acquire({},{},{},{},{},{})",
+        sql::texts(claim.locks.iter().map(String::as_str)),
+        claim.permits,
+        sql::text(claim.owner),
+        sql::millis(claim.ttl),
+        sql::optional(channel.map(sql::text)),
+        attempt.again
+    )
+}
+
+/// A text in a database has every character but one.
+fn can_be_stored(claim: Claim<'_>) -> Result<(), StoreError> {
+    if claim.locks.iter().any(|lock| lock.contains('\0')) {
+        return Err(StoreError::invalid(
+            "PostgreSQL stores no text with the character U+0000: use a key without it",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
+    text.parse().map_err(|_| unexpected("no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_asked_for_by_this_statement() {
+        let locks = ["lock:a".to_owned(), "lock:it's".to_owned()];
+        let claim = Claim::new(&locks, "id@host:7", Duration::from_secs(30));
+        assert_eq!(
+            statement(claim, Attempt::default(), None),
+            "SELECT * FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
+             NULL,false)"
+        );
+        let one = Claim::new(&locks[..1], "id@host:7", Duration::from_secs(30)).permits(3);
+        assert_eq!(
+            statement(
+                one,
+                Attempt::again(Duration::from_secs(5)),
+                Some("lockattr_1")
+            ),
+            "SELECT * FROM lockattr.acquire(ARRAY[E'lock:a']::text[],3,E'id@host:7',30000,\
+             E'lockattr_1',true)"
+        );
+    }
+}

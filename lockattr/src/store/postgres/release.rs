@@ -1,0 +1,73 @@
+//! Giving locks back.
+
+use super::live::unexpected;
+use super::{Postgres, sql};
+use crate::error::StoreError;
+use crate::store::{Claim, Found, Leave, Release};
+
+impl Postgres {
+    pub(super) async fn give_back(
+        &self,
+        claim: Claim<'_>,
+        release: Release<'_>,
+    ) -> Result<Found, StoreError> {
+        let (answer, lost) = self.step(&statement(claim, release), None).await?;
+        self.wake(answer.text(1)?).await;
+        match answer.text(0)? {
+            "ours" => Ok(Found::Ours),
+            // The request before, which was not answered, has done it.
+            "nothing" if lost && release.slot.is_some() => Ok(Found::Ours),
+            "nothing" => Ok(Found::Nothing),
+            "another" => Ok(Found::Another),
+            _ => Err(unexpected("another answer")),
+        }
+    }
+}
+
+fn statement(claim: Claim<'_>, release: Release<'_>) -> String {
+    let leaves_something = release.leave.iter().any(|leave| *leave != Leave::Nothing);
+    let leave = if leaves_something { release.leave } else { &[] };
+    let (kinds, lengths): (Vec<_>, Vec<_>) = leave
+        .iter()
+        .map(|leave| match leave {
+            Leave::Nothing => ("nothing", 0),
+            Leave::Closed(length) => ("closed", sql::millis(*length)),
+            Leave::Done(length) => ("done", sql::millis(*length)),
+        })
+        .unzip();
+    format!(
+        "SELECT * FROM lockattr.release({},{},{},{},{},{},{},{})",
+        sql::texts(claim.locks.iter().map(String::as_str)),
+        claim.permits,
+        sql::text(claim.owner),
+        sql::optional(release.slot.map(|slot| slot.to_string())),
+        sql::texts(kinds),
+        sql::array(lengths.iter().map(u64::to_string), "bigint"),
+        release.keep_marks,
+        release.may_queue
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_is_asked_for_by_this_statement() {
+        let locks = ["a".to_owned(), "b".to_owned()];
+        let claim = Claim::new(&locks, "o", Duration::from_secs(1));
+        assert_eq!(
+            statement(claim, Release::whatever(true)),
+            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],1,E'o',NULL,ARRAY[]::text[],\
+             ARRAY[]::bigint[],false,true)"
+        );
+        let leave = [Leave::Nothing, Leave::Done(Duration::from_millis(5))];
+        assert_eq!(
+            statement(claim, Release::held(0, &leave).keeping_marks()),
+            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],1,E'o',0,\
+             ARRAY[E'nothing',E'done']::text[],ARRAY[0,5]::bigint[],true,false)"
+        );
+    }
+}

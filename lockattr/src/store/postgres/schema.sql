@@ -1,0 +1,537 @@
+-- What lockattr keeps in a PostgreSQL database. Every statement may be run again, by any number of
+-- sessions one after the other. Run by an administrator, it wants for each role that locks:
+--
+--   GRANT USAGE ON SCHEMA lockattr TO role;
+--   GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA lockattr TO role;
+
+CREATE SCHEMA IF NOT EXISTS lockattr;
+
+-- A lock, or a slot of one with permits. `until` is by the server's clock, and `ttl` is what it was
+-- reckoned with: more than that ahead, the clock was set back. `token` is the last that was drawn, and
+-- outlives the lease; `is_drawn` is whether the owner has drawn it. Rows are updated in place: no column of
+-- an index changes.
+CREATE TABLE IF NOT EXISTS lockattr.locks (
+    name text COLLATE "C" PRIMARY KEY,
+    owner text COLLATE "C" NOT NULL,
+    state text COLLATE "C" NOT NULL CHECK (state IN ('held', 'closed', 'done', 'free')),
+    permits integer NOT NULL,
+    since timestamptz NOT NULL,
+    until timestamptz NOT NULL,
+    ttl interval NOT NULL,
+    token bigint NOT NULL DEFAULT 0,
+    is_drawn boolean NOT NULL DEFAULT false
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000
+);
+
+-- Who waits for a lock, in the order of `place`. Nothing of it has to outlive a crash, so that it costs
+-- no write-ahead log: those who wait ask again.
+CREATE UNLOGGED TABLE IF NOT EXISTS lockattr.waiters (
+    owner text COLLATE "C" PRIMARY KEY,
+    lock text COLLATE "C" NOT NULL,
+    place bigint GENERATED ALWAYS AS IDENTITY,
+    locks text[] NOT NULL,
+    permits integer NOT NULL,
+    ttl interval NOT NULL,
+    channel text NOT NULL,
+    seen timestamptz NOT NULL
+) WITH (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000
+);
+
+CREATE INDEX IF NOT EXISTS waiters_in_order ON lockattr.waiters (lock, place);
+
+CREATE OR REPLACE FUNCTION lockattr.micros(_at timestamptz) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT (extract(epoch FROM _at) * 1000000)::bigint $$;
+
+-- The name of a slot. No key of a lock has braces, so none is the name of a slot.
+CREATE OR REPLACE FUNCTION lockattr.slot(_lock text, _slot integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN _slot = 0 THEN _lock ELSE '{' || _lock || '}' || _slot END $$;
+
+CREATE OR REPLACE FUNCTION lockattr.slots(_locks text[], _permits integer) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN _permits = 1 THEN _locks ELSE
+       ARRAY(SELECT lockattr.slot(_locks[1], i) FROM generate_series(0, _permits - 1) AS i ORDER BY i)
+   END $$;
+
+-- The owner of what nobody holds: the holder that is shown for it is the last one.
+CREATE OR REPLACE FUNCTION lockattr.nobody(_owner text) RETURNS text
+LANGUAGE sql IMMUTABLE AS
+$$ SELECT '00000000000000000000000000000000@' || split_part(_owner, '@', 2) $$;
+
+-- Steps that take or free something of a lock go one after the other until each has committed. Renewals
+-- and tokens do not.
+CREATE OR REPLACE FUNCTION lockattr.enter(_locks text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(_locks) = 1 THEN
+        PERFORM pg_advisory_xact_lock(1819239275, hashtext(_locks[1]));
+    ELSE
+        PERFORM pg_advisory_xact_lock(1819239275, hash)
+        FROM (SELECT DISTINCT hashtext(l) AS hash FROM unnest(_locks) AS l ORDER BY hash) AS hashes;
+    END IF;
+END $$;
+
+-- Why an owner cannot have what it asks for; no row where it can.
+CREATE OR REPLACE FUNCTION lockattr.refusal(
+    _locks text[], _permits integer, _owner text,
+    OUT answer text, OUT lock integer, OUT holder text, OUT remaining bigint, OUT is_ahead boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+    _names text[] := _locks;
+    _now timestamptz := clock_timestamp();
+BEGIN
+    IF _permits > 1 THEN
+        _names := lockattr.slots(_locks, _permits);
+        PERFORM FROM lockattr.locks l
+        WHERE l.name = ANY (_names) AND l.owner <> _owner AND l.until > _now
+        HAVING count(*) < _permits;
+        IF FOUND THEN
+            RETURN;
+        END IF;
+    END IF;
+    SELECT CASE WHEN l.state = 'done' THEN 'done' ELSE 'busy' END,
+        CASE WHEN _permits > 1 THEN 0 ELSE array_position(_locks, l.name) - 1 END,
+        l.owner,
+        CASE WHEN l.state = 'done' THEN lockattr.micros(l.since)
+            ELSE lockattr.micros(l.until) - lockattr.micros(_now) END,
+        l.until > _now + l.ttl + interval '1 second'
+    INTO answer, lock, holder, remaining, is_ahead
+    FROM lockattr.locks l
+    WHERE l.name = ANY (_names) AND l.owner <> _owner AND l.until > _now
+    ORDER BY l.state = 'done', l.until LIMIT 1;
+END $$;
+
+-- Takes all locks, or a slot of the only one, and answers which slot; null where that cannot be. A lock
+-- that is over is not taken as long as a transaction that was fenced with it goes on: its row is locked.
+CREATE OR REPLACE FUNCTION lockattr.take(_locks text[], _permits integer, _owner text, _ttl interval)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    _names text[] := _locks;
+    _others text[];
+    _locked integer;
+    _slot integer := 0;
+BEGIN
+    IF _permits > 1 THEN
+        SELECT i INTO _slot
+        FROM generate_series(0, _permits - 1) AS i
+        JOIN lockattr.locks l ON l.name = lockattr.slot(_locks[1], i)
+        WHERE l.owner = _owner AND l.until > clock_timestamp();
+        IF _slot IS NULL THEN
+            FOR _slot IN
+                SELECT i FROM generate_series(0, _permits - 1) AS i
+                LEFT JOIN lockattr.locks l ON l.name = lockattr.slot(_locks[1], i)
+                WHERE l.name IS NULL OR l.until <= clock_timestamp()
+                ORDER BY i
+            LOOP
+                PERFORM FROM lockattr.locks l
+                WHERE l.name = lockattr.slot(_locks[1], _slot) AND l.until <= clock_timestamp()
+                FOR UPDATE SKIP LOCKED;
+                EXIT WHEN FOUND;
+                PERFORM FROM lockattr.locks l WHERE l.name = lockattr.slot(_locks[1], _slot);
+                EXIT WHEN NOT FOUND;
+                _slot := NULL;
+            END LOOP;
+        END IF;
+        IF _slot IS NULL THEN
+            RETURN NULL;
+        END IF;
+        _names := ARRAY[lockattr.slot(_locks[1], _slot)];
+    ELSE
+        _others := ARRAY(
+            SELECT l.name FROM lockattr.locks l WHERE l.name = ANY (_locks) AND l.owner <> _owner
+        );
+        IF cardinality(_others) > 0 THEN
+            PERFORM FROM lockattr.locks l
+            WHERE l.name = ANY (_others) AND l.until <= clock_timestamp()
+            ORDER BY l.name FOR UPDATE SKIP LOCKED;
+            GET DIAGNOSTICS _locked = ROW_COUNT;
+            IF _locked < cardinality(_others) THEN
+                RETURN NULL;
+            END IF;
+        END IF;
+    END IF;
+    INSERT INTO lockattr.locks AS l (name, owner, state, permits, since, until, ttl)
+    SELECT n, _owner, 'held', _permits, clock_timestamp(), clock_timestamp() + _ttl, _ttl
+    FROM unnest(_names) AS n ORDER BY n
+    ON CONFLICT (name) DO UPDATE SET
+        owner = excluded.owner,
+        state = 'held',
+        permits = excluded.permits,
+        since = CASE WHEN l.owner = excluded.owner THEN l.since ELSE clock_timestamp() END,
+        is_drawn = l.is_drawn AND l.owner = excluded.owner,
+        until = clock_timestamp() + excluded.ttl,
+        ttl = excluded.ttl;
+    -- A grant that a crash would forget is none.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN _slot;
+END $$;
+
+-- Gives what is free of a lock to those who wait for it, in order, and answers who is to be told: each a
+-- channel and what goes there. Whoever has not asked for two minutes waits no more.
+CREATE OR REPLACE FUNCTION lockattr.serve(_lock text) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    _wakes text[] := '{}';
+    _waiter lockattr.waiters;
+    _slot integer;
+    _refusal record;
+BEGIN
+    FOR _waiter IN SELECT * FROM lockattr.waiters w WHERE w.lock = _lock ORDER BY w.place LOOP
+        IF abs(lockattr.micros(clock_timestamp()) - lockattr.micros(_waiter.seen)) > 120000000 THEN
+            DELETE FROM lockattr.waiters w WHERE w.owner = _waiter.owner;
+            CONTINUE;
+        END IF;
+        -- In another order than its own, the other locks could only be waited for at the risk of a
+        -- deadlock.
+        IF cardinality(_waiter.locks) > 1 AND EXISTS (
+            SELECT FROM unnest(_waiter.locks) AS l
+            WHERE NOT pg_try_advisory_xact_lock(1819239275, hashtext(l))
+        ) THEN
+            _wakes := _wakes || (_waiter.channel || ' look ' || _waiter.owner);
+            CONTINUE;
+        END IF;
+        _slot := lockattr.take(_waiter.locks, _waiter.permits, _waiter.owner, _waiter.ttl);
+        IF _slot IS NOT NULL THEN
+            DELETE FROM lockattr.waiters w WHERE w.owner = _waiter.owner;
+            _wakes := _wakes || format(
+                '%s granted %s %s %s',
+                _waiter.channel, _slot, lockattr.micros(clock_timestamp()), _waiter.owner
+            );
+            EXIT WHEN _waiter.permits = 1;
+            CONTINUE;
+        END IF;
+        SELECT * INTO _refusal
+        FROM lockattr.refusal(_waiter.locks, _waiter.permits, _waiter.owner);
+        IF _refusal.answer = 'done' THEN
+            DELETE FROM lockattr.waiters w WHERE w.owner = _waiter.owner;
+            _wakes := _wakes || (_waiter.channel || ' look ' || _waiter.owner);
+        ELSIF _refusal.answer = 'busy' AND _waiter.locks[_refusal.lock + 1] <> _lock THEN
+            UPDATE lockattr.waiters w SET lock = _waiter.locks[_refusal.lock + 1]
+            WHERE w.owner = _waiter.owner;
+        ELSE
+            EXIT;
+        END IF;
+    END LOOP;
+    RETURN _wakes;
+END $$;
+
+CREATE OR REPLACE FUNCTION lockattr.serve_all(_locks text[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    _wakes text[] := '{}';
+    _lock text;
+BEGIN
+    IF cardinality(_locks) = 1 THEN
+        PERFORM FROM lockattr.waiters w WHERE w.lock = _locks[1] LIMIT 1;
+        IF FOUND THEN
+            _wakes := lockattr.serve(_locks[1]);
+        END IF;
+        RETURN _wakes;
+    END IF;
+    FOR _lock IN SELECT DISTINCT w.lock FROM lockattr.waiters w WHERE w.lock = ANY (_locks) LOOP
+        _wakes := _wakes || lockattr.serve(_lock);
+    END LOOP;
+    RETURN _wakes;
+END $$;
+
+-- `answer` is granted, busy, done or again; `index` is the slot, or the lock that refuses; `micros` is how long
+-- that is held yet, or since when it is done. By the server's clock the request came at `begun`, and what
+-- is granted runs from `at` on, or from a little later. `wakes` has a line for each that is to be told
+-- something.
+CREATE OR REPLACE FUNCTION lockattr.acquire(
+    _locks text[], _permits integer, _owner text, _ttl_ms bigint, _channel text, _again boolean,
+    OUT answer text, OUT index integer, OUT holder text, OUT micros bigint, OUT place bigint,
+    OUT at bigint, OUT wakes text, OUT begun bigint
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+DECLARE
+    _ttl interval := make_interval(secs => _ttl_ms / 1000.0);
+    _refusal record;
+    _place bigint;
+BEGIN
+    begun := lockattr.micros(statement_timestamp());
+    IF _channel IS NULL AND NOT _again THEN
+        -- Whoever finds it held, and does not wait, writes nothing and stands behind nobody.
+        SELECT * INTO _refusal FROM lockattr.refusal(_locks, _permits, _owner);
+        IF _refusal.answer IS NOT NULL AND NOT _refusal.is_ahead THEN
+            answer := _refusal.answer;
+            index := _refusal.lock;
+            holder := _refusal.holder;
+            micros := _refusal.remaining;
+            at := lockattr.micros(clock_timestamp());
+            RETURN;
+        END IF;
+    END IF;
+    PERFORM lockattr.enter(_locks);
+    -- Those who wait come before those who come.
+    wakes := array_to_string(lockattr.serve_all(_locks), E'\n');
+    at := lockattr.micros(clock_timestamp());
+    index := lockattr.take(_locks, _permits, _owner, _ttl);
+    IF index IS NOT NULL THEN
+        answer := 'granted';
+        IF _again THEN
+            DELETE FROM lockattr.waiters w WHERE w.owner = _owner;
+        END IF;
+        RETURN;
+    END IF;
+    SELECT * INTO _refusal FROM lockattr.refusal(_locks, _permits, _owner);
+    IF _refusal.is_ahead THEN
+        -- The clock was set back: from now on it is held for its ttl at most.
+        UPDATE lockattr.locks l SET until = clock_timestamp() + l.ttl
+        WHERE l.name = ANY (lockattr.slots(_locks, _permits)) AND l.until > clock_timestamp() + l.ttl;
+        SELECT * INTO _refusal FROM lockattr.refusal(_locks, _permits, _owner);
+    END IF;
+    answer := _refusal.answer;
+    index := _refusal.lock;
+    holder := _refusal.holder;
+    micros := _refusal.remaining;
+    IF answer IS NULL THEN
+        -- Over, and locked by a transaction that was fenced, or is about to be renewed.
+        answer := 'busy';
+        micros := 100000;
+        SELECT CASE WHEN _permits > 1 THEN 0 ELSE array_position(_locks, l.name) - 1 END, l.owner
+        INTO index, holder
+        FROM lockattr.locks l
+        WHERE l.name = ANY (lockattr.slots(_locks, _permits)) AND l.owner <> _owner
+        ORDER BY l.until LIMIT 1;
+        IF index IS NULL THEN
+            -- Swept away just now.
+            answer := 'again';
+        END IF;
+    END IF;
+    IF answer = 'busy' AND _channel IS NOT NULL THEN
+        INSERT INTO lockattr.waiters AS w (owner, lock, locks, permits, ttl, channel, seen)
+        VALUES (_owner, _locks[index + 1], _locks, _permits, _ttl, _channel, clock_timestamp())
+        ON CONFLICT (owner) DO UPDATE SET
+            lock = excluded.lock, ttl = excluded.ttl, channel = excluded.channel, seen = excluded.seen
+        RETURNING w.place INTO _place;
+        SELECT count(*) INTO place
+        FROM lockattr.waiters w WHERE w.lock = _locks[index + 1] AND w.place < _place;
+    ELSIF _again THEN
+        DELETE FROM lockattr.waiters w WHERE w.owner = _owner;
+    END IF;
+    at := lockattr.micros(clock_timestamp());
+END $$;
+
+-- One row for each of the leases that the names, owners and so on belong to: `held`, and renewed; `gone`,
+-- `taken`; or `locked` by somebody for a moment, and not renewed. Waits for nobody.
+CREATE OR REPLACE FUNCTION lockattr.renew(
+    _leases integer[], _names text[], _owners text[], _ttls_ms bigint[], _shorten boolean[]
+) RETURNS TABLE (lease integer, answer text) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (
+        SELECT a.lease, a.name, a.owner, make_interval(secs => a.ttl_ms / 1000.0) AS ttl, a.shorten
+        FROM unnest(_leases, _names, _owners, _ttls_ms, _shorten)
+            AS a (lease, name, owner, ttl_ms, shorten)
+    ), locked AS MATERIALIZED (
+        SELECT a.lease, l.name
+        FROM asked a JOIN lockattr.locks l ON l.name = a.name
+        WHERE l.owner = a.owner AND l.until > clock_timestamp()
+        ORDER BY l.name FOR NO KEY UPDATE OF l SKIP LOCKED
+    ), whole AS MATERIALIZED (
+        SELECT a.lease FROM asked a LEFT JOIN locked USING (lease, name)
+        GROUP BY a.lease HAVING bool_and(locked.name IS NOT NULL)
+    ), renewed AS (
+        UPDATE lockattr.locks l SET
+            until = CASE
+                WHEN a.shorten OR l.until > clock_timestamp() + greatest(l.ttl, a.ttl)
+                    THEN clock_timestamp() + a.ttl
+                ELSE greatest(l.until, clock_timestamp() + a.ttl)
+            END,
+            ttl = CASE
+                WHEN a.shorten OR l.until <= clock_timestamp() + a.ttl THEN a.ttl
+                ELSE greatest(l.ttl, a.ttl)
+            END
+        FROM asked a JOIN whole USING (lease)
+        WHERE l.name = a.name AND l.owner = a.owner
+        RETURNING l.name
+    ), found AS (
+        SELECT a.lease,
+            bool_or(l.owner <> a.owner) AS taken,
+            bool_or(l.name IS NULL) AS gone,
+            count(*) AS names,
+            count(l.name) AS rows
+        FROM asked a
+        LEFT JOIN lockattr.locks l ON l.name = a.name AND l.until > clock_timestamp()
+        GROUP BY a.lease
+    )
+    SELECT f.lease, CASE
+        WHEN w.lease IS NOT NULL THEN 'held'
+        WHEN f.taken THEN 'taken'
+        WHEN f.gone THEN 'gone'
+        ELSE 'locked'
+    END
+    FROM found f LEFT JOIN whole w USING (lease);
+END $$;
+
+-- `answer` is ours, nothing or another; or locked, for a moment or by a transaction that was fenced, and
+-- then nothing has been done.
+CREATE OR REPLACE FUNCTION lockattr.release(
+    _locks text[], _permits integer, _owner text, _slot integer, _leave text[], _lengths_ms bigint[],
+    _keep_marks boolean, _queued boolean,
+    OUT answer text, OUT wakes text
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+DECLARE
+    _names text[];
+    _mine text[];
+    _own integer;
+    _others integer;
+    _stood boolean := false;
+    _marked integer := 0;
+    _length interval;
+BEGIN
+    PERFORM lockattr.enter(_locks);
+    IF _slot > 0 THEN
+        _names := ARRAY[lockattr.slot(_locks[1], _slot)];
+    ELSIF _slot IS NULL AND _permits > 1 THEN
+        _names := lockattr.slots(_locks, _permits);
+    ELSE
+        _names := _locks;
+    END IF;
+    _mine := ARRAY(
+        SELECT l.name FROM lockattr.locks l
+        WHERE l.name = ANY (_names) AND l.owner = _owner AND l.until > clock_timestamp()
+        ORDER BY l.name FOR UPDATE SKIP LOCKED
+    );
+    SELECT count(*) FILTER (WHERE l.owner = _owner), count(*) FILTER (WHERE l.owner <> _owner)
+    INTO _own, _others
+    FROM lockattr.locks l WHERE l.name = ANY (_names) AND l.until > clock_timestamp();
+    IF _own > cardinality(_mine) THEN
+        answer := 'locked';
+        RETURN;
+    END IF;
+    IF _queued THEN
+        DELETE FROM lockattr.waiters w WHERE w.owner = _owner;
+        _stood := FOUND;
+    END IF;
+    FOR i IN 1 .. least(cardinality(_leave), cardinality(_names)) LOOP
+        _length := make_interval(secs => _lengths_ms[i] / 1000.0);
+        IF _leave[i] <> 'nothing' AND _names[i] = ANY (_mine) THEN
+            UPDATE lockattr.locks l SET
+                owner = lockattr.nobody(_owner), state = _leave[i],
+                since = clock_timestamp(), until = clock_timestamp() + _length, ttl = _length,
+                is_drawn = false
+            WHERE l.name = _names[i];
+        ELSIF _leave[i] = 'done' AND _keep_marks THEN
+            PERFORM FROM lockattr.locks l
+            WHERE l.name = _names[i] AND l.until > clock_timestamp() AND l.state = 'done';
+            IF FOUND THEN
+                -- An earlier release has left it.
+                _marked := _marked + 1;
+            ELSE
+                INSERT INTO lockattr.locks AS l (name, owner, state, permits, since, until, ttl)
+                VALUES (
+                    _names[i], lockattr.nobody(_owner), 'done', _permits,
+                    clock_timestamp(), clock_timestamp() + _length, _length
+                )
+                ON CONFLICT (name) DO UPDATE SET
+                    owner = excluded.owner, state = 'done', is_drawn = false,
+                    since = clock_timestamp(),
+                    until = clock_timestamp() + excluded.ttl, ttl = excluded.ttl
+                WHERE l.until <= clock_timestamp();
+            END IF;
+        END IF;
+    END LOOP;
+    DELETE FROM lockattr.locks l WHERE l.name = ANY (_mine) AND l.owner = _owner AND l.token = 0;
+    UPDATE lockattr.locks l SET
+        owner = lockattr.nobody(_owner), state = 'free', is_drawn = false, until = clock_timestamp()
+    WHERE l.name = ANY (_mine) AND l.owner = _owner;
+    answer := CASE
+        WHEN _slot IS NULL AND (_stood OR cardinality(_mine) > 0) THEN 'ours'
+        WHEN _others > _marked THEN 'another'
+        WHEN cardinality(_mine) + _marked = cardinality(_names) THEN 'ours'
+        ELSE 'nothing'
+    END;
+    wakes := array_to_string(lockattr.serve_all(_locks), E'\n');
+    -- A mark that a crash would forget is none. What was freed may stand again, until it is over.
+    IF cardinality(_leave) > 0 AND current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+-- `answer` is ours, nothing or another; or locked, for a moment. Larger than every token before of any of
+-- the names, and no smaller than the server's clock, which a database that was restored has gone on with.
+CREATE OR REPLACE FUNCTION lockattr.draw_token(
+    _names text[], _owner text, _at_least bigint, OUT answer text, OUT token bigint
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    _mine text[];
+    _own integer;
+    _others integer;
+BEGIN
+    _mine := ARRAY(
+        SELECT l.name FROM lockattr.locks l
+        WHERE l.name = ANY (_names) AND l.owner = _owner AND l.until > clock_timestamp()
+        ORDER BY l.name FOR NO KEY UPDATE SKIP LOCKED
+    );
+    IF cardinality(_mine) = cardinality(_names) THEN
+        SELECT greatest(_at_least, lockattr.micros(clock_timestamp()), max(l.token) + 1) INTO token
+        FROM lockattr.locks l WHERE l.name = ANY (_names);
+        UPDATE lockattr.locks l SET token = draw_token.token, is_drawn = true
+        WHERE l.name = ANY (_names);
+        IF current_setting('synchronous_commit') = 'off' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+        answer := 'ours';
+        RETURN;
+    END IF;
+    SELECT count(*) FILTER (WHERE l.owner = _owner), count(*) FILTER (WHERE l.owner <> _owner)
+    INTO _own, _others
+    FROM lockattr.locks l WHERE l.name = ANY (_names) AND l.until > clock_timestamp();
+    answer := CASE
+        WHEN _others > 0 THEN 'another'
+        WHEN _own > cardinality(_mine) THEN 'locked'
+        ELSE 'nothing'
+    END;
+END $$;
+
+-- For transactions of the application: fails where the lease of this lock that has drawn this token is
+-- gone, and otherwise keeps everybody else from taking the lock until the transaction ends.
+CREATE OR REPLACE FUNCTION lockattr.fence(lock text, token bigint) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM FROM lockattr.locks l
+    WHERE l.name = fence.lock AND l.token = fence.token AND l.is_drawn
+        AND l.until > clock_timestamp()
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the lease of "%" that has drawn token % is gone', lock, token
+            USING ERRCODE = 'LK001', HINT = 'Take the lock again, and do the work again.';
+    END IF;
+END $$;
+
+-- Removes some rows whose time has been over for long. Last tokens are kept for a week, in case the
+-- server's clock is set back.
+CREATE OR REPLACE FUNCTION lockattr.sweep() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM lockattr.locks WHERE name IN (
+        SELECT l.name FROM lockattr.locks l
+        WHERE l.until < clock_timestamp() - CASE WHEN l.token = 0 THEN interval '1 minute'
+            ELSE interval '168 hours' END
+        LIMIT 10000 FOR UPDATE SKIP LOCKED
+    );
+    DELETE FROM lockattr.waiters WHERE owner IN (
+        SELECT w.owner FROM lockattr.waiters w
+        WHERE abs(lockattr.micros(clock_timestamp()) - lockattr.micros(w.seen)) > 120000000
+        LIMIT 10000 FOR UPDATE SKIP LOCKED
+    );
+END $$;
