@@ -410,7 +410,9 @@ impl Task {
         self.tried += 1;
         let mut next = Instant::now();
         if self.tried.is_multiple_of(self.config.ensemble.hosts.len()) {
-            next += jittered(self.pause);
+            // A session whose time runs out is reached for more often.
+            let life = (*self.shared.life()).map_or(Duration::MAX, |life| life.timeout / 60);
+            next += jittered(self.pause.min(life));
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);
         }
         self.link = Link::Down(next);
