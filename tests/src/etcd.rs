@@ -272,11 +272,6 @@ impl Etcd {
         self.ask("/v3/lease/revoke", &format!(r#"{{"ID":"{lease}"}}"#));
     }
 
-    /// The same where it may have ended by itself.
-    pub fn try_revoke(&self, lease: u64) {
-        let _ = self.try_ask("/v3/lease/revoke", &format!(r#"{{"ID":"{lease}"}}"#));
-    }
-
     /// All leases.
     pub fn leases(&self) -> usize {
         let answer = self.ask("/v3/lease/leases", "{}");

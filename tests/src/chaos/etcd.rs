@@ -26,7 +26,6 @@ const SWALLOWED: &str = "replies swallowed";
 const REQUESTS_SWALLOWED: &str = "requests swallowed";
 const CUT: &str = "connections cut";
 const COMPACTED: &str = "compacted";
-const REVOKED: &str = "a lease revoked";
 
 pub(super) struct Members {
     halves: [Vec<Proxy>; 2],
@@ -112,7 +111,6 @@ impl Servers for Members {
             REQUESTS_SWALLOWED,
             CUT,
             COMPACTED,
-            REVOKED,
         ]
     }
 
@@ -136,15 +134,7 @@ impl Servers for Members {
             SWALLOWED => self.treat(Way::Replies, Treatment::Swallow, brief),
             REQUESTS_SWALLOWED => self.treat(Way::Requests, Treatment::Swallow, brief),
             CUT => self.halves.iter().flatten().for_each(Proxy::cut),
-            COMPACTED => self.cluster.compact(),
-            _ => {
-                // Whoever has it is told, and nobody else is harmed. A body goes on until it is told, so a
-                // holder's is left alone.
-                let places = self.cluster.keys("lock:wait:");
-                if let Some(place) = places.last() {
-                    self.cluster.try_revoke(place.lease);
-                }
-            }
+            _ => self.cluster.compact(),
         }
         self.cluster.wait_until_serving();
     }
