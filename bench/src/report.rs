@@ -160,6 +160,8 @@ pub fn render(names: &[&str]) {
         text.push('\n');
         text.push_str(&section.markdown());
     }
+    // Measured by a test, which starts the servers.
+    text.push_str(include_str!("postgres.md"));
     fs::write(directory.join("../BENCHMARKS.md"), text).expect("the repository's directory");
 }
 
