@@ -160,8 +160,10 @@ pub fn render(names: &[&str]) {
         text.push('\n');
         text.push_str(&section.markdown());
     }
-    // What the tests of other stores have counted.
-    text.push_str(include_str!("tail.md"));
+    // What the tests of other stores have counted and measured.
+    text.push_str(include_str!("etcd.md"));
+    text.push('\n');
+    text.push_str(include_str!("postgres.md"));
     fs::write(directory.join("../BENCHMARKS.md"), text).expect("the repository's directory");
 }
 

@@ -19,9 +19,9 @@ async fn field_store_25_an_acquire_that_has_waited_for_longer_than_its_ttl_has_a
     let blocking = db.transaction().await.unwrap();
     let enter = "SELECT lockattr.enter(ARRAY['lock:a'])";
     blocking.execute(enter, &[]).await.unwrap();
-    let ttl = Duration::from_millis(50);
+    let ttl = Duration::from_millis(150);
     let asked = tokio::spawn(locks.lock("a").ttl(ttl).renew(false).acquire());
-    nap(150).await;
+    nap(180).await;
     blocking.rollback().await.unwrap();
     let lease = asked.await.unwrap().unwrap();
     assert!(lease.remaining() > ttl / 4, "{:?}", lease.remaining());

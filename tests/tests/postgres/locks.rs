@@ -151,13 +151,13 @@ async fn a_client_has_two_sessions_and_leaves_none_behind() {
         leases.push(
             locks
                 .lock(key)
-                .ttl(Duration::from_millis(900))
+                .ttl(Duration::from_secs(2))
                 .acquire()
                 .await
                 .unwrap(),
         );
     }
-    nap(1200).await;
+    nap(2500).await;
     assert_eq!(server.sessions(), 2);
     assert_eq!(server.locks().len(), 50);
     drop(leases);

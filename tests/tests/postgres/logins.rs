@@ -39,7 +39,8 @@ async fn whoever_provides_passwords_is_asked_for_each_session() {
     let both = builder.connect(server.url()).await.unwrap_err();
     assert!(matches!(both, Error::Config(_)), "{both:?}");
     let wrong = format!("postgres://jobs:s3cret@{}/postgres", server.address());
-    let error = Client::connect(&wrong).await.unwrap_err();
+    let patient = Client::builder().connect_timeout(std::time::Duration::from_secs(5));
+    let error = patient.connect(&wrong).await.unwrap_err();
     let told = format!("{error} {error:?}");
     assert!(told.contains("password authentication failed"), "{told}");
     assert!(!told.contains("s3cret"), "{told}");

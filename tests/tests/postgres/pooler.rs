@@ -90,7 +90,7 @@ async fn field_store_24_orders_to_the_pooler_cost_no_lease() {
     let direct = client(&server).await;
     let held = locks
         .lock("held")
-        .ttl(Duration::from_millis(900))
+        .ttl(Duration::from_secs(2))
         .acquire()
         .await
         .unwrap();
