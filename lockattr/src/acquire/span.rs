@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tracing::Span;
 use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
 pub(crate) use tracing::span::Entered as Inside;
 
 use super::{CallOptions, Context};
@@ -38,8 +39,14 @@ struct Granted {
 }
 
 /// Fields whose values are known later, or not in every call, are declared all the same.
+///
+/// Where a dependency of the application turns on the feature `log` of `tracing` and there is no
+/// subscriber, `tracing` would evaluate the fields of every span: hence the look before.
 macro_rules! span {
     ($name:literal, $context:expr, $keys:expr, $options:expr) => {{
+        if LevelFilter::current() < LevelFilter::DEBUG {
+            return Self(None);
+        }
         let span = tracing::debug_span!(
             target: "lockattr",
             $name,

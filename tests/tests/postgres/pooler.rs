@@ -10,7 +10,8 @@ use tokio_postgres::NoTls;
 
 use crate::support::{BOUND, SLACK, client, connected, nap, taken};
 
-/// Somebody else in the same pool, who leaves what he has set to the next.
+/// Somebody else in the same pool, who leaves what he has set to the next. The timeouts are set last: they
+/// are those of every statement behind them as well.
 async fn leaves_settings_behind(bouncer: &PgBouncer) {
     let (db, connection) = tokio_postgres::connect(&bouncer.url(), NoTls)
         .await
@@ -18,10 +19,10 @@ async fn leaves_settings_behind(bouncer: &PgBouncer) {
     tokio::spawn(connection);
     db.batch_execute(
         "SET search_path = nowhere; SET default_transaction_isolation = serializable; \
-         SET default_transaction_read_only = on; SET statement_timeout = '1ms'; \
-         SET lock_timeout = '1ms'; SET standard_conforming_strings = off; \
+         SET default_transaction_read_only = on; SET standard_conforming_strings = off; \
          SET TimeZone = 'Pacific/Apia'; SET IntervalStyle = 'iso_8601'; \
-         SET synchronous_commit = off; DEALLOCATE ALL; PREPARE acquire AS SELECT 1",
+         SET synchronous_commit = off; DEALLOCATE ALL; PREPARE acquire AS SELECT 1; \
+         SET lock_timeout = '1ms'; SET statement_timeout = '1ms'",
     )
     .await
     .unwrap();
