@@ -353,4 +353,7 @@ fn watching_into_a_file_is_a_look_after_the_other() {
     let (code, _, told) = ends(lockattr(&server).args(["watch", "--interval", "1ms"]));
     assert_eq!(code, 64);
     assert!(told.contains("100ms or more"), "{told}");
+    // It would never end.
+    let (code, _, told) = ends(lockattr(&server).args(["watch", "--looks", "0"]));
+    assert_eq!(code, 64, "{told}");
 }

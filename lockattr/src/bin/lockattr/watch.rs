@@ -52,7 +52,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, default_value = "1s", value_parser = interval, value_name = "TIME")]
     interval: Duration,
     /// Ends after so many looks; never where it is left out
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
 }
 
