@@ -110,7 +110,7 @@ impl Context {
     ) -> Result<Lease, Error> {
         let site = options.site;
         let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
-        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options)));
+        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options.redact)));
         let outcome = match keys.and_then(|keys| self.call(keys, options)) {
             Ok(mut call) => {
                 self.take(&mut call, options.when_unavailable, nesting)
@@ -132,8 +132,8 @@ impl Context {
     }
 
     /// The same of keys that could not be made.
-    pub(crate) fn shown_error(&self, error: KeyError, options: &CallOptions) -> KeyError {
-        match self.redaction.of_call(options.redact) {
+    pub(crate) fn shown_error(&self, error: KeyError, redact: Option<bool>) -> KeyError {
+        match self.redaction.of_call(redact) {
             Some(_) => error.without_text(),
             None => error,
         }
@@ -142,6 +142,15 @@ impl Context {
     /// Whether a lease is one of the store's.
     fn is_guarded(&self, lease: &Lease) -> bool {
         !self.disabled && lease.is_kept_by(&self.keeper)
+    }
+
+    /// A key as it is shown where no call says otherwise.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn told_key(&self, key: &str) -> String {
+        match self.redaction.of_call(None) {
+            Some(redactor) => redactor.redacted(key),
+            None => key.to_owned(),
+        }
     }
 
     /// The hash that stands for a key where that is redacted.

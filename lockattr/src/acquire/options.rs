@@ -19,7 +19,7 @@ pub struct CallOptions {
     once: Option<Duration>,
     grace: Option<Duration>,
     pub(super) permits: u32,
-    pub(super) redact: Option<bool>,
+    pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
 }
 

@@ -85,7 +85,7 @@ impl<'a> Inspector<'a> {
         let lock = self.lock(key)?;
         let keeper = &self.client.0.keeper;
         let shown = keeper.ask_store(self.store.show(&lock)).await;
-        let mut shown = shown.map_err(|error| error.told_of(key))?;
+        let mut shown = shown.map_err(|error| error.told_of(&self.told(key)))?;
         key.clone_into(&mut shown.listed.lock);
         Ok(shown)
     }
@@ -104,13 +104,13 @@ impl<'a> Inspector<'a> {
         let lock = self.lock(key)?;
         if let inspect::EntryKind::Foreign { found } = &entry.kind {
             return Err(Error::Foreign {
-                key: key.to_owned(),
+                key: self.told(key),
                 found: found.clone(),
             });
         }
         let keeper = &self.client.0.keeper;
         let ended = keeper.ask_store(self.store.end(&lock, entry)).await;
-        ended.map_err(|error| error.told_of(key))
+        ended.map_err(|error| error.told_of(&self.told(key)))
     }
 
     /// Looks at the servers for what harms locks: rights, settings, versions, clocks, latency. What cannot be
@@ -126,9 +126,16 @@ impl<'a> Inspector<'a> {
     }
 
     fn lock(&self, key: &str) -> Result<String, Error> {
-        let prefix = &self.client.0.prefix;
-        let key = Key::with_room(key, prefix.len()).map_err(Error::Key)?;
+        let context = &self.client.0;
+        let prefix = &context.prefix;
+        let key = Key::with_room(key, prefix.len());
+        let key = key.map_err(|error| Error::Key(context.shown_error(error, None)))?;
         Ok(format!("{prefix}{key}"))
+    }
+
+    /// The key as errors name it.
+    fn told(&self, key: &str) -> String {
+        self.client.0.told_key(key)
     }
 }
 

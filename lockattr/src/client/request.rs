@@ -126,7 +126,7 @@ impl fmt::Debug for LockRequest {
         let context = &self.client.0;
         let keys = match &self.keys {
             Ok(keys) => Ok(context.shown(keys.clone(), &self.settings)),
-            Err(error) => Err(context.shown_error(error.clone(), &self.settings)),
+            Err(error) => Err(context.shown_error(error.clone(), self.settings.redact)),
         };
         f.debug_struct("LockRequest")
             .field("client", &self.client)

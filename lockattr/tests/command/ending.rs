@@ -224,3 +224,20 @@ fn field_store_29_a_command_that_runs_too_long() {
     // It was held to the end, and is given back.
     assert_eq!(server.keys(), Vec::<String>::new());
 }
+
+#[test]
+fn a_guard_that_was_frozen_for_a_while_ends_nobody_whose_lease_was_renewed() {
+    let server = Server::start();
+    let script = "echo $$ > id; until [ -e end ]; do sleep 0.05; done";
+    let mut run = Running::start(&mut run_script(&server, &["k", "--ttl", "2s"], script));
+    written(&server, "id");
+    let [guard] = children(run.id())[..] else {
+        panic!("a guard, and nothing else");
+    };
+    kill_process(guard, Signal::STOP).expect("it lives");
+    thread::sleep(Duration::from_millis(2_500));
+    kill_process(guard, Signal::CONT).expect("it lives");
+    thread::sleep(Duration::from_millis(300));
+    fs::write(file(&server, "end"), "").expect("a directory");
+    assert_eq!(run.code(), 0, "{}", run.told());
+}

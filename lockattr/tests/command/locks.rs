@@ -303,6 +303,37 @@ fn a_service_of_sentinels_and_a_quorum_are_listed() {
     }
 }
 
+/// The servers that do not answer may be those that have it: nothing is called free then.
+#[test]
+fn a_lock_of_a_quorum_is_free_only_where_that_is_known() {
+    let nodes = [(); 3].map(|()| Server::start());
+    let addresses = [0, 1, 2].map(|node| nodes[node].address().to_string());
+    let url = format!("redis+quorum://{}", addresses.join(","));
+    let lockattr = |arguments: &[&str]| {
+        let mut command = lockattr(&nodes[0]);
+        ends(command.env("LOCKATTR_URL", &url).args(arguments))
+    };
+    for node in &nodes[1..] {
+        hold(node, "k", Duration::from_secs(600));
+    }
+    nodes[2].kill();
+    // Held by two of three, one of which is away.
+    let (code, text, _) = lockattr(&["show", "k"]);
+    assert_eq!(code, 3, "{text}");
+    assert!(text.starts_with("k may be held: "), "{text}");
+    let (_, json, _) = lockattr(&["show", "k", "--json"]);
+    assert_eq!(schema::checked("show", &json)["state"], "unknown");
+    let (code, printed, told) = lockattr(&["release", "k", "--yes"]);
+    assert_eq!((code, printed.as_str()), (69, ""));
+    assert!(told.contains("was not released"), "{told}");
+    // Whatever the one that is away has, it is no majority.
+    let (code, text, _) = lockattr(&["show", "other"]);
+    assert_eq!(code, 1, "{text}");
+    nodes[1].kill();
+    let (code, text, _) = lockattr(&["show", "other"]);
+    assert_eq!(code, 3, "{text}");
+}
+
 #[test]
 fn watching_into_a_file_is_a_look_after_the_other() {
     let server = Server::start();
@@ -322,4 +353,7 @@ fn watching_into_a_file_is_a_look_after_the_other() {
     let (code, _, told) = ends(lockattr(&server).args(["watch", "--interval", "1ms"]));
     assert_eq!(code, 64);
     assert!(told.contains("100ms or more"), "{told}");
+    // It would never end.
+    let (code, _, told) = ends(lockattr(&server).args(["watch", "--looks", "0"]));
+    assert_eq!(code, 64, "{told}");
 }

@@ -13,7 +13,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{content, ids, state, written};
+use crate::support::{content, hold, ids, state, written};
 
 /// A shell at a terminal of its own.
 struct Shell {
@@ -230,4 +230,34 @@ fn field_store_29_a_background_job_that_wants_the_terminal() {
     shell.types("word\n");
     shell.shows("a=word");
     shell.shows("prompt> ");
+}
+
+#[test]
+fn a_live_view_ends_at_once_and_leaves_the_terminal_as_it_was() {
+    const LEFT: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+    let server = Server::start();
+    hold(&server, "k", Duration::from_secs(600));
+    let mut shell = Shell::start(&server);
+    let watch = "$L watch --connect-timeout 1m --reply-timeout 1m; echo code=$?\n";
+    // In the first look, which a server that hangs does not answer.
+    server.freeze();
+    shell.types(watch);
+    shell.shows("\x1b[?1049h");
+    shell.types("\x03");
+    shell.shows(LEFT);
+    shell.shows("code=130");
+    server.thaw();
+    // In a later one.
+    shell.types(watch);
+    shell.shows("1 held");
+    server.freeze();
+    thread::sleep(Duration::from_millis(1_200));
+    shell.types("\x03");
+    shell.shows(LEFT);
+    shell.shows("code=0");
+    server.thaw();
+    // By a signal.
+    shell.types("$L watch & sleep 0.5; kill $!; wait $!; echo code=$?\n");
+    shell.shows(LEFT);
+    shell.shows("code=143");
 }

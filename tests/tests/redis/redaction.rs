@@ -172,6 +172,32 @@ async fn a_key_that_cannot_be_made_is_not_shown_in_part() {
 }
 
 #[tokio::test]
+async fn what_an_inspector_is_refused_names_no_key() {
+    let server = Server::start();
+    let locks = fleet().redact(true).connect(server.url()).await.unwrap();
+    let hash = locks.redacted(KEY);
+    let inspector = locks.inspect().unwrap();
+    let braces = inspector.show(&format!("{PERSON}{{}}")).await.unwrap_err();
+    told("braces", &braces);
+    let _: () = server.ask(&format!("HSET lock:{KEY} field value"));
+    let shown = inspector.show(KEY).await.unwrap();
+    assert_eq!(shown.listed.lock, KEY);
+    let foreign = &shown.listed.entries[0];
+    hashed(
+        "foreign",
+        &inspector.end(KEY, foreign).await.unwrap_err(),
+        &hash,
+    );
+    let _: () = server.ask(&format!("DEL lock:{KEY}"));
+    let _held = locks.lock(KEY).acquire().await.unwrap();
+    let held = inspector.show(KEY).await.unwrap();
+    server.kill();
+    hashed("show", &inspector.show(KEY).await.unwrap_err(), &hash);
+    let end = inspector.end(KEY, &held.listed.entries[0]).await;
+    hashed("end", &end.unwrap_err(), &hash);
+}
+
+#[tokio::test]
 async fn the_hash_of_a_key_is_the_same_in_a_fleet_and_for_nobody_else() {
     let all = fleet().redact(true).connect("memory:").await.unwrap();
     let one = fleet().connect("memory:").await.unwrap();

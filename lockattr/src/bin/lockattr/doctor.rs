@@ -107,11 +107,11 @@ fn text(findings: &[Finding]) -> String {
             let word = word(finding.severity);
             let found = words::one_line(&finding.found);
             lines.push(format!(
-                "  {style}{word:<8}{style:#}{:<13}{found}",
+                "  {style}{word:<8}{style:#}{:<15}{found}",
                 finding.topic
             ));
             if !finding.advice.is_empty() {
-                lines.push(format!("  {:21}→ {}", "", words::one_line(&finding.advice)));
+                lines.push(format!("  {:23}→ {}", "", words::one_line(&finding.advice)));
             }
         }
         lines.join("\n")
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn the_worst_comes_first_with_its_advice() {
         let findings = [
-            Finding::new("a:1", "version", Severity::Good, "Redis 7.2.4", ""),
+            Finding::new("a:1", "slow commands", Severity::Good, "none", ""),
             Finding::new(
                 "a:1",
                 "eviction",
@@ -154,9 +154,9 @@ mod tests {
         assert_eq!(
             anstream::adapter::strip_str(&text(&findings)).to_string(),
             "a:1\n  \
-             warning eviction     allkeys-lru\n                       → set noeviction\n  \
-             good    version      Redis 7.2.4\n\n  \
-             advice  nodes        two nodes\n                       → use three"
+             warning eviction       allkeys-lru\n                         → set noeviction\n  \
+             good    slow commands  none\n\n  \
+             advice  nodes          two nodes\n                         → use three"
         );
         assert_eq!(json(&findings)["worst"], "warning");
     }

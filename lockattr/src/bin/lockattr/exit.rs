@@ -25,6 +25,8 @@ impl Exit {
     pub(crate) const BUSY: Self = Self(75);
     pub(crate) const LOST: Self = Self(79);
     pub(crate) const WAITED: Self = Self(124);
+    /// What shells make of Ctrl-C.
+    pub(crate) const INTERRUPTED: Self = Self(130);
     pub(crate) const NOT_EXECUTABLE: Self = Self(126);
     pub(crate) const NOT_FOUND: Self = Self(127);
 

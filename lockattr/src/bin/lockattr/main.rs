@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod gather;
 mod generate;
+mod interrupts;
 mod list;
 mod log;
 mod output;

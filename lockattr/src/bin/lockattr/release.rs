@@ -57,6 +57,15 @@ pub(crate) async fn release(args: ReleaseArgs, global: &Global, output: Output) 
     let client = global.client()?;
     let inspector = client.inspect()?;
     let shown = inspector.show(&args.key).await?;
+    if show::is_undecided(&shown) {
+        return Err(Failure::new(
+            Exit::UNAVAILABLE,
+            format!(
+                "{} was not released: too few servers answer to tell who holds it, as `lockattr show` says in full",
+                words::one_line(&args.key)
+            ),
+        ));
+    }
     let now = SystemTime::now();
     let answer = |entry, result| json(&args.key, entry, result, now);
     let entry = match args.choose(&shown) {

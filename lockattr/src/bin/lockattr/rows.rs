@@ -49,11 +49,15 @@ fn row(listed: &Listed, now: SystemTime) -> [Cell; 7] {
     ]
 }
 
-/// The first holder, and how many more there are; what is foreign by what it is.
+/// The first who holds it or has left it closed, and how many more there are: holders first.
 fn holders(listed: &Listed) -> String {
-    let mut holders = listed
+    let (held, others): (Vec<_>, Vec<_>) = listed
         .entries
         .iter()
+        .partition(|entry| words::is_held(entry));
+    let mut holders = held
+        .into_iter()
+        .chain(others)
         .filter_map(|entry| words::holder(&entry.kind));
     match (holders.next(), holders.count()) {
         (Some(first), 0) => words::one_line(first),

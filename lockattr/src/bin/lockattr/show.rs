@@ -15,6 +15,7 @@ fn after_help() -> String {
     let codes = [
         Exit::OK,
         Exit::NOTHING,
+        Exit::INCOMPLETE,
         Exit::USAGE,
         Exit::DATA,
         Exit::UNAVAILABLE,
@@ -47,7 +48,9 @@ pub(crate) async fn show(args: ShowArgs, global: &Global, output: Output) -> Ans
     } else {
         output.styled(&format!("{}\n", text(&shown, now)))?;
     }
-    Ok(if is_free(&shown) {
+    Ok(if is_undecided(&shown) {
+        Exit::INCOMPLETE
+    } else if is_free(&shown) {
         Exit::NOTHING
     } else {
         Exit::OK
@@ -56,6 +59,17 @@ pub(crate) async fn show(args: ShowArgs, global: &Global, output: Output) -> Ans
 
 fn is_free(shown: &Shown) -> bool {
     shown.listed.entries.is_empty() && shown.listed.waiters == 0 && shown.queue.is_empty()
+}
+
+/// Whether nobody is known to hold it, and the servers that do not answer may know of somebody: together
+/// with those that have something, they are a majority.
+pub(crate) fn is_undecided(shown: &Shown) -> bool {
+    let has_something = |part: &&Part| !matches!(&part.entries, Ok(entries) if entries.is_empty());
+    let is_away = |part: &Part| part.entries.is_err();
+    let votes = shown.parts.iter().filter(has_something).count();
+    shown.listed.entries.is_empty()
+        && shown.parts.iter().any(is_away)
+        && votes > shown.parts.len() / 2
 }
 
 /// For people: what stands there, what that means, who waits, and what each server has.
@@ -67,6 +81,9 @@ pub(crate) fn text(shown: &Shown, now: SystemTime) -> String {
     }
     let mut lines = Vec::new();
     match (entries.as_slice(), shown.listed.permits) {
+        ([], _) if is_undecided(shown) => lines.push(format!(
+            "{key} may be held: too few servers answer to tell by whom"
+        )),
         ([], _) if is_free(shown) => lines.push(format!("{key} is free: nobody holds it")),
         ([], _) => lines.push(format!(
             "{key} is free, and is about to be granted to the first of those who wait"
@@ -224,7 +241,9 @@ fn json(shown: &Shown, now: SystemTime) -> Value {
         })
     });
     let mut lock = words::lock_json(&shown.listed, now);
-    if is_free(shown) {
+    if is_undecided(shown) {
+        lock["state"] = "unknown".into();
+    } else if is_free(shown) {
         lock["state"] = "free".into();
     }
     lock["queue"] = queue.collect();

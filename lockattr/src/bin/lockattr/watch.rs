@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::cli::{Global, duration};
 use crate::exit::{self, Answer, Exit};
 use crate::gather::{self, Gathered, Selection, gather, oldest};
+use crate::interrupts::Interrupts;
 use crate::output::Output;
 use crate::rows;
 use crate::screen::{self, Screen};
@@ -51,7 +52,7 @@ pub(crate) struct WatchArgs {
     #[arg(long, default_value = "1s", value_parser = interval, value_name = "TIME")]
     interval: Duration,
     /// Ends after so many looks; never where it is left out
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     looks: Option<u64>,
 }
 
@@ -66,16 +67,24 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Looks until it is interrupted, and ends as a list of the last look would.
 pub(crate) async fn watch(args: WatchArgs, global: &Global, output: Output) -> Answer {
     let client = global.client()?;
-    let screen = if !output.json && io::stdout().is_terminal() {
+    let has_screen = !output.json && io::stdout().is_terminal();
+    // Before the terminal is changed, so that nothing ends this process without changing it back.
+    let mut interrupts = Interrupts::listen(has_screen)?;
+    let screen = if has_screen {
         Some(Screen::enter(output)?)
     } else {
         None
     };
     let mut before = HashMap::new();
+    // Until a look is done: what a shell makes of Ctrl-C.
+    let mut exit = Exit::INTERRUPTED;
     for look in 1.. {
-        let gathered = gather(&client, &args.selection).await;
+        let gathered = tokio::select! {
+            gathered = gather(&client, &args.selection) => gathered,
+            ended = interrupts.next() => return Ok(ended.unwrap_or(exit)),
+        };
         let now = SystemTime::now();
-        let exit = match (&screen, gathered) {
+        exit = match (&screen, gathered) {
             // A live view goes on when the store comes back.
             (Some(screen), gathered) => {
                 screen.draw(&view(&gathered, &mut before, now))?;
@@ -92,7 +101,7 @@ pub(crate) async fn watch(args: WatchArgs, global: &Global, output: Output) -> A
         }
         tokio::select! {
             () = tokio::time::sleep(args.interval) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(exit),
+            ended = interrupts.next() => return Ok(ended.unwrap_or(exit)),
         }
     }
     unreachable!("nobody looks for so long")
@@ -150,8 +159,8 @@ const MARK: usize = 2;
 
 fn summary(gathered: &Gathered, now: SystemTime) -> String {
     let locks = &gathered.locks;
-    let held = locks.iter().filter(|listed| words::state(listed) == "held");
-    let held: usize = held.map(|listed| listed.entries.len()).sum();
+    let entries = locks.iter().flat_map(|listed| &listed.entries);
+    let held = entries.filter(|entry| words::is_held(entry)).count();
     let waiting: u64 = locks.iter().map(|listed| listed.waiters).sum();
     let mut parts = vec![format!("{held} held"), format!("{waiting} waiting")];
     let is_held = |listed: &&Listed| words::state(listed) == "held";

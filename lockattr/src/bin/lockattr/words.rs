@@ -1,14 +1,23 @@
 //! How locks, holders and times are called, for people and for machines.
 
+use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use lockattr::store::inspect::{Entry, EntryKind, Listed, Missing};
 use serde_json::{Value, json};
 
-/// What a lock is in, for a list: the state of its first entry, or that callers alone are there.
+/// What a lock is in, for a list: held where anybody holds it, or else the state of its first entry, or that
+/// callers alone are there.
 pub(crate) fn state(listed: &Listed) -> &'static str {
-    let entry = listed.entries.first();
+    let entries = &listed.entries;
+    let held = entries.iter().find(|entry| is_held(entry));
+    let entry = held.or(entries.first());
     entry.map_or("waiting", |entry| kind(&entry.kind))
+}
+
+/// Whether somebody holds it, or one of its slots.
+pub(crate) fn is_held(entry: &Entry) -> bool {
+    matches!(entry.kind, EntryKind::Held { .. })
 }
 
 /// The word for what stands under a lock.
@@ -77,9 +86,13 @@ pub(crate) fn age(since: SystemTime, now: SystemTime) -> Duration {
     now.duration_since(since).unwrap_or_default()
 }
 
-/// A moment, in UTC.
+/// A moment, in UTC; anybody may have stored one that no calendar has.
 pub(crate) fn moment(at: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(at).to_string()
+    let mut text = String::new();
+    match write!(text, "{}", humantime::format_rfc3339_seconds(at)) {
+        Ok(()) => text,
+        Err(_) => "after the year 9999".to_owned(),
+    }
 }
 
 /// A moment for machines: in ms since 1970.
@@ -161,6 +174,29 @@ mod tests {
         ] {
             assert_eq!(length(Duration::from_millis(millis)), told, "{millis}");
         }
+    }
+
+    #[test]
+    fn a_lock_is_held_where_any_of_its_slots_is() {
+        let since = None;
+        let owner = "0190aabb@web-3:4711".to_owned();
+        let closed = EntryKind::Closed {
+            owner: owner.clone(),
+            since,
+        };
+        let closed = Entry::new(0, closed, None);
+        let held = Entry::new(1, EntryKind::Held { owner, since }, None);
+        let of = |entries| state(&Listed::new("k", entries, 0));
+        assert_eq!(of(vec![closed.clone(), held]), "held");
+        assert_eq!(of(vec![closed]), "closed");
+        assert_eq!(of(Vec::new()), "waiting");
+    }
+
+    #[test]
+    fn moments_are_told_however_far_away() {
+        let at = |millis| moment(SystemTime::UNIX_EPOCH + Duration::from_millis(millis));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(u64::MAX), "after the year 9999");
     }
 
     #[test]

@@ -54,6 +54,22 @@ pub(super) struct FailedCheck {
     pub(super) fault: Fault,
     /// Whether something that speaks Redis's protocol has answered so.
     answered: bool,
+    /// Whether something was gone that a step before this one had written, or was refused to write.
+    #[cfg_attr(
+        not(feature = "inspect"),
+        expect(dead_code, reason = "the first failure is the one that counts")
+    )]
+    pub(super) not_kept: bool,
+}
+
+impl FailedCheck {
+    fn new(fault: Fault, answered: bool) -> Self {
+        Self {
+            fault,
+            answered,
+            not_kept: false,
+        }
+    }
 }
 
 /// Why something is not to be had that a client can do without.
@@ -101,10 +117,7 @@ impl Redis {
         let (no_channel, no_publish) = (Mutex::new(None), Mutex::new(None));
         let calls = async {
             let opened = self.connections.open(&mut self.deadline()).await;
-            opened.map_err(|fault| FailedCheck {
-                fault,
-                answered: false,
-            })?;
+            opened.map_err(|fault| FailedCheck::new(fault, false))?;
             self.check_steps(claim, &no_publish).await
         };
         let keys = [renewed(&claim)];
@@ -112,10 +125,9 @@ impl Redis {
         let watchdog = async {
             let command = Self::renew_call(self.scripts.renew.by_text(), &keys);
             let asked = self.watchdog.ask(command, self.reply_timeout).await;
-            asked.map(drop).map_err(|fault| FailedCheck {
-                fault,
-                answered: false,
-            })
+            asked
+                .map(drop)
+                .map_err(|fault| FailedCheck::new(fault, false))
         };
         let channel = async {
             let checked = self.subscriber.check().await;
@@ -160,15 +172,12 @@ impl Redis {
             // A refusal is an answer, and doubt is none.
             Err(fault) => {
                 let answered = !fault.error.is_in_doubt();
-                return Err(FailedCheck { fault, answered });
+                return Err(FailedCheck::new(fault, answered));
             }
             Ok(answer) => answer,
         };
         if let Some(fault) = refusal(&answer) {
-            return Err(FailedCheck {
-                fault,
-                answered: true,
-            });
+            return Err(FailedCheck::new(fault, true));
         }
         match expected.meaning(&answer, &claim) {
             Meaning::AsExpected => Ok(()),
@@ -179,11 +188,9 @@ impl Redis {
                     lock(&claim)
                 ))),
                 answered: true,
+                not_kept: true,
             }),
-            Meaning::ProtocolError => Err(FailedCheck {
-                fault: self.protocol_error(&answer),
-                answered: true,
-            }),
+            Meaning::ProtocolError => Err(FailedCheck::new(self.protocol_error(&answer), true)),
         }
     }
 

@@ -48,11 +48,20 @@ const REFUSALS: [&str; 3] = [
 
 /// A fault with the rights that tools need.
 pub(super) fn with_rights(fault: Fault) -> Fault {
-    let said = fault.error.to_string();
-    match REFUSALS.into_iter().find(|words| said.contains(words)) {
+    match refusal(&fault) {
         Some(words) => fault.advised(words, RIGHTS),
         None => fault,
     }
+}
+
+/// Whether a right is missing.
+fn lacks_right(fault: &Fault) -> bool {
+    refusal(fault).is_some()
+}
+
+fn refusal(fault: &Fault) -> Option<&'static str> {
+    let said = fault.error.to_string();
+    REFUSALS.into_iter().find(|words| said.contains(words))
 }
 
 /// Where commands about a lock go.

@@ -132,6 +132,33 @@ async fn each_right_that_is_missing_is_named() {
 }
 
 #[tokio::test]
+async fn whoever_may_do_nothing_is_told_so_and_not_of_what_follows() {
+    let server = Server::start();
+    // As a reader has it: not even the time.
+    server.set_user("reader", "on >secret ~lock:* +get +pttl +type +scan +zcard");
+    let url = server.url_as("reader", "secret");
+    let locks = Client::builder().connect_lazily(url).unwrap();
+    let findings = diagnosed(&locks).await;
+    let set = findings
+        .iter()
+        .find(|finding| finding.found.contains("'set'"));
+    let set = set.unwrap_or_else(|| panic!("{findings:?}"));
+    assert_eq!((set.topic, set.severity), ("rights", Severity::Fault));
+
+    let _: () = server.ask("CONFIG SET maxmemory 1");
+    let locks = Client::builder().connect_lazily(server.url()).unwrap();
+    let findings = diagnosed(&locks).await;
+    let faults = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Fault);
+    let faults: Vec<_> = faults.collect();
+    let [full] = faults.as_slice() else {
+        panic!("{faults:?}")
+    };
+    assert!(full.found.starts_with("OOM"), "{full:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_is_an_error() {
     let (server, locks) = pair().await;
     server.kill();

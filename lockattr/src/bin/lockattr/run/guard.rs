@@ -121,7 +121,14 @@ fn guard(orders: &Orders) -> io::Result<()> {
             status: None,
         };
         guard.hear(first);
-        while !guard.is_over() {
+        loop {
+            // A guard that has stood still acts by what it was told meanwhile, not by what it knew before.
+            while let Ok(frame) = guard.channel.received() {
+                guard.hear(frame);
+            }
+            if guard.is_over() {
+                break;
+            }
             let due = sleep_until(clock::instant(guard.due()));
             tokio::select! {
                 frame = guard.channel.next(), if !guard.is_alone => match frame {

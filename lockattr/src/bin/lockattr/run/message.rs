@@ -30,17 +30,27 @@ impl Channel {
 
     /// The next frame, or `None` once the other process has gone. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<[u8; FRAME]> {
-        while self.filled < FRAME {
-            self.reader.readable().await.ok()?;
-            match self.reader.try_read(&mut self.frame[self.filled..]) {
-                Ok(0) => return None,
-                Ok(count) => self.filled += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        loop {
+            match self.received() {
+                Ok(frame) => return Some(frame),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.reader.readable().await.ok()?;
+                }
                 Err(_) => return None,
             }
         }
+    }
+
+    /// The next frame where it has come already, and the error `WouldBlock` where it has not.
+    pub(super) fn received(&mut self) -> io::Result<[u8; FRAME]> {
+        while self.filled < FRAME {
+            match self.reader.try_read(&mut self.frame[self.filled..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.filled += count,
+            }
+        }
         self.filled = 0;
-        Some(self.frame)
+        Ok(self.frame)
     }
 
     /// Never waits: what the other process does not read for so long that there is no room is lost. It is

@@ -26,7 +26,9 @@ impl Redis {
         for step in self.steps(claim) {
             if let Err(failed) = self.check_step(claim, step).await {
                 let told = told(&failed.fault.error);
-                if !refused.contains(&told) {
+                // What was refused to be written is not there, which says nothing more.
+                let follows = failed.not_kept && !refused.is_empty();
+                if !follows && !refused.contains(&told) {
                     refused.push(told);
                 }
             }
