@@ -39,6 +39,8 @@ mod check;
 mod conformance;
 mod endpoint;
 mod fault;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod keep_alives;
 mod leases;
 mod login;
@@ -234,6 +236,11 @@ impl Store for Etcd {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.settle(owner))
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
     }
 }
 

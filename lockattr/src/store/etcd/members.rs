@@ -79,6 +79,8 @@ pub(super) struct Found {
     generation: usize,
     pub(super) name: String,
     pub(super) channel: Channel,
+    #[cfg(feature = "inspect")]
+    pub(super) is_encrypted: bool,
 }
 
 /// What a request is answered with.
@@ -241,7 +243,7 @@ impl Members {
         }
     }
 
-    async fn ask_member<M, R>(
+    pub(super) async fn ask_member<M, R>(
         &self,
         member: &Found,
         path: &'static str,
@@ -289,7 +291,17 @@ impl Members {
     }
 
     pub(super) fn current(&self) -> Found {
-        let index = self.0.current.load(Ordering::Relaxed);
+        self.found(self.0.current.load(Ordering::Relaxed))
+    }
+
+    /// All of them, whichever is asked.
+    #[cfg(feature = "inspect")]
+    pub(super) fn each(&self) -> Vec<Found> {
+        let indices = 0..self.0.members.len();
+        indices.map(|index| self.found(index)).collect()
+    }
+
+    fn found(&self, index: usize) -> Found {
         let member = &self.0.members[index];
         let connection = member.connection();
         Found {
@@ -297,6 +309,8 @@ impl Members {
             generation: connection.generation,
             name: member.name.clone(),
             channel: connection.channel,
+            #[cfg(feature = "inspect")]
+            is_encrypted: member.endpoint.uri().scheme_str() == Some("https"),
         }
     }
 

@@ -55,6 +55,29 @@ impl Names {
         std::str::from_utf8(rest).ok()?.parse().ok()
     }
 
+    /// What the prefix of every key is.
+    #[cfg(feature = "inspect")]
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Which key of which lock this is, if it may be one.
+    #[cfg(feature = "inspect")]
+    pub(super) fn read<'k>(&self, key: &'k [u8]) -> Option<KeyOf<'k>> {
+        let key = std::str::from_utf8(key).ok()?;
+        let rest = key.strip_prefix(&self.prefix)?;
+        if !rest.contains(['{', '}']) {
+            return Some(KeyOf::Slot(key, 0));
+        }
+        let (kind, rest) = rest.split_once(":{")?;
+        let (lock, rest) = rest.split_once('}')?;
+        match kind {
+            "slot" => Some(KeyOf::Slot(lock, rest.parse().ok()?)),
+            "wait" => Some(KeyOf::Place(lock)),
+            _ => None,
+        }
+    }
+
     pub(super) fn place(&self, lock: &str, owner: &str) -> Vec<u8> {
         format!("{}wait:{{{lock}}}{owner}", self.prefix).into()
     }
@@ -74,6 +97,14 @@ impl Names {
             locks => locks.iter().map(|lock| self.slot(lock, 0)).collect(),
         }
     }
+}
+
+/// What a key is of a lock.
+#[cfg(feature = "inspect")]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum KeyOf<'k> {
+    Slot(&'k str, usize),
+    Place(&'k str),
 }
 
 /// All keys that start so. What they start with ends in `}`, which has a next character.
@@ -252,6 +283,31 @@ mod tests {
         assert_eq!(queue.key, b"lock:wait:{lock:sync:42}");
         assert_eq!(queue.range_end, b"lock:wait:{lock:sync:42~");
         assert_eq!(names.raise("lock:sync:42"), b"lock:token:{lock:sync:42}");
+    }
+
+    #[cfg(feature = "inspect")]
+    #[test]
+    fn keys_are_read_as_they_were_made() {
+        for prefix in ["lock:", ""] {
+            let names = Names::new(prefix);
+            let lock = format!("{prefix}sync:42");
+            for slot in [0, 2] {
+                let key = names.slot(&lock, slot);
+                assert_eq!(names.read(&key), Some(KeyOf::Slot(&lock, slot)));
+            }
+            let place = names.place(&lock, OWNER);
+            assert_eq!(names.read(&place), Some(KeyOf::Place(&lock)));
+            assert_eq!(names.read(&names.raise(&lock)), None);
+        }
+        let names = Names::new("lock:");
+        for key in [
+            "other:a",
+            "lock:{a}",
+            "lock:slot:{lock:a}",
+            "lock:slot:{lock:a}x",
+        ] {
+            assert_eq!(names.read(key.as_bytes()), None, "{key}");
+        }
     }
 
     #[test]

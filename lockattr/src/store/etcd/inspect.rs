@@ -1,0 +1,194 @@
+//! What locks in etcd look like to people, and how they are ended.
+//!
+//! The keys of a lock stand in three places ([`wire`](super::wire)), so all keys that are asked for are gathered
+//! first, some at a time, and a lock is listed once. How long each stands there is its lease's to say, which are asked
+//! for a page of locks at a time. A pattern narrows what is read by what stands before its first star.
+//!
+//! # Rights
+//! Those of a client.
+
+use std::time::{Duration, SystemTime};
+
+use super::acquire::delete;
+use super::fault::Fault;
+use super::members::{Answer, TXN};
+use super::proto::{KeyValue, Request, Response, Txn, TxnAnswer};
+use super::wire::{self, Stored};
+use super::{Etcd, op, range};
+use crate::error::StoreError;
+use crate::store::Reply;
+use crate::store::inspect::{
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Shown, Waiting,
+};
+
+mod doctor;
+mod entry;
+mod list;
+mod met;
+mod proto;
+mod ranges;
+
+use list::GatheredLocks;
+use met::Met;
+
+/// So many of those who wait are shown.
+const MOST_SHOWN: usize = 1000;
+
+/// How often what has changed in between is looked at again.
+const TRIES: usize = 5;
+
+/// How far two readings of since when a lock is closed may be apart: leases tell whole seconds.
+const ABOUT: Duration = Duration::from_secs(2);
+
+impl Inspect for Etcd {
+    fn part(&self) -> String {
+        let members = self.0.members.each();
+        let names: Vec<_> = members.into_iter().map(|member| member.name).collect();
+        names.join(",")
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str, pattern: &'a str) -> Box<dyn Listing + 'a> {
+        Box::new(GatheredLocks::new(self, prefix, pattern))
+    }
+
+    fn show<'a>(&'a self, lock: &'a str) -> Reply<'a, Shown> {
+        Box::pin(async move { self.shown(lock).await.map_err(Fault::told) })
+    }
+
+    fn end<'a>(&'a self, lock: &'a str, entry: &'a Entry) -> Reply<'a, Ended> {
+        Box::pin(async move { self.ended(lock, entry).await.map_err(Fault::told) })
+    }
+
+    fn diagnose(&self) -> Reply<'_, Vec<Finding>> {
+        Box::pin(async move { self.diagnosed().await.map_err(Fault::told) })
+    }
+}
+
+impl Etcd {
+    /// A transaction in nobody's name.
+    async fn ask_once(&self, txn: Txn) -> Result<Answer<TxnAnswer>, Fault> {
+        let patience = self.0.members.patience();
+        self.0.members.call(TXN, txn, patience, drop).await
+    }
+
+    /// What stands under some keys, in one moment.
+    async fn read(
+        &self,
+        ranges: impl IntoIterator<Item = super::proto::Range>,
+    ) -> Result<Vec<KeyValue>, Fault> {
+        let success = ranges.into_iter().map(|range| op(Request::Range(range)));
+        let txn = Txn {
+            success: success.collect(),
+            ..Txn::default()
+        };
+        let answer = self.ask_once(txn).await?.message;
+        let kvs = answer.responses.into_iter().map(|one| match one.response {
+            Some(Response::Range(range)) => range.kvs,
+            _ => Vec::new(),
+        });
+        Ok(kvs.flatten().collect())
+    }
+
+    async fn shown(&self, lock: &str) -> Result<Shown, Fault> {
+        let names = &self.0.names;
+        let ranges = [
+            range(names.slot(lock, 0)),
+            names.more_slots(lock),
+            names.queue(lock),
+        ];
+        let mut met = Met::default();
+        for kv in self.read(ranges).await? {
+            met.add(names, kv);
+        }
+        let keys = met.take(lock);
+        let waiting = keys
+            .waiting()
+            .filter_map(|place| match Stored::read(place) {
+                Stored::Claimed { owner, ttl, .. } => {
+                    let since = crate::owner::since(owner);
+                    Some(Waiting::new(owner, since, Some(ttl)))
+                }
+                _ => None,
+            });
+        let queue = waiting.take(MOST_SHOWN).collect();
+        let listed = self.listed(lock, &keys).await?;
+        let listed = listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0));
+        Ok(Shown::new(listed, queue))
+    }
+
+    /// Deletes what was shown, with the holder's place in the queue, which the next one waits for; as it was found,
+    /// so that nothing else is deleted.
+    async fn ended(&self, lock: &str, entry: &Entry) -> Result<Ended, Fault> {
+        if matches!(entry.kind, EntryKind::Foreign { .. }) {
+            return Err(Fault::last(StoreError::invalid(
+                "what is not a lock's is not ended: delete it by its key",
+            )));
+        }
+        let names = &self.0.names;
+        let key = names.slot(lock, entry.slot);
+        let mut may_be_done = false;
+        for _ in 0..TRIES {
+            let found = self.read([range(key.clone())]).await?.pop();
+            let found = match found {
+                Some(kv) => self.entry(entry.slot, &kv).await?.map(|found| (kv, found)),
+                None => None,
+            };
+            let Some((kv, found)) = found else {
+                return Ok(if may_be_done {
+                    Ended::Ended
+                } else {
+                    Ended::Gone
+                });
+            };
+            if !is_same(&found.kind, &entry.kind) {
+                return Ok(if may_be_done {
+                    Ended::Ended
+                } else {
+                    Ended::Changed
+                });
+            }
+            let place = match &entry.kind {
+                EntryKind::Held { owner, .. } => Some(names.place(lock, owner)),
+                _ => None,
+            };
+            let deleted = [Some(key.clone()), place];
+            let answer = self.ask_once(Txn {
+                compare: vec![wire::was_written_at(&key, kv.mod_revision)],
+                success: deleted.into_iter().flatten().map(delete).collect(),
+                failure: Vec::new(),
+            });
+            let answer = answer.await?;
+            if answer.message.succeeded {
+                return Ok(Ended::Ended);
+            }
+            may_be_done |= answer.in_doubt;
+        }
+        Err(Fault::last(StoreError::refused(
+            "the lock changes faster than it can be ended; ask again",
+        )))
+    }
+}
+
+/// Whether an entry is the one that was shown.
+fn is_same(found: &EntryKind, shown: &EntryKind) -> bool {
+    let about = |one: &SystemTime, other: &SystemTime| {
+        let apart = one
+            .duration_since(*other)
+            .or_else(|_| other.duration_since(*one));
+        apart.is_ok_and(|apart| apart <= ABOUT)
+    };
+    match (found, shown) {
+        (EntryKind::Held { owner, .. }, EntryKind::Held { owner: shown, .. }) => owner == shown,
+        (
+            EntryKind::Closed {
+                owner,
+                since: Some(since),
+            },
+            EntryKind::Closed {
+                owner: shown,
+                since: Some(at),
+            },
+        ) => owner == shown && about(since, at),
+        (found, shown) => found == shown,
+    }
+}
