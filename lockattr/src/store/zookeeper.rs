@@ -54,6 +54,8 @@ mod claims;
 mod conformance;
 mod connection;
 mod fault;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod jute;
 mod listing;
 mod names;
@@ -99,7 +101,7 @@ pub(crate) struct ZooKeeperConfig {
 /// The servers of an ensemble, as one store.
 pub(crate) struct ZooKeeper {
     session: Session,
-    root: String,
+    ensemble: Ensemble,
     acl: Acl,
     /// The timeout that is asked for.
     timeout: Duration,
@@ -119,7 +121,7 @@ impl ZooKeeper {
         } = config;
         let timeout = ttl.clamp(SHORTEST_TTL, LONGEST_SESSION);
         Self {
-            root: ensemble.root.clone(),
+            ensemble: ensemble.clone(),
             acl: Acl(ensemble.transport.login.is_some()),
             timeout,
             connect_timeout,
@@ -146,7 +148,7 @@ impl ZooKeeper {
     fn step(&self) -> Step<'_> {
         Step {
             session: &self.session,
-            root: &self.root,
+            root: &self.ensemble.root,
             acl: self.acl,
             deadline: Instant::now() + self.longest_step(),
         }
@@ -204,12 +206,17 @@ impl Store for ZooKeeper {
     fn tell_ended(&self, tell: TellEnded) {
         self.session.claims().tell_ended(tell);
     }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
+    }
 }
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper")
-            .field("root", &self.root)
+            .field("root", &self.ensemble.root)
             .finish_non_exhaustive()
     }
 }

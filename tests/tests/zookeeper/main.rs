@@ -9,6 +9,7 @@ mod tls;
 mod connecting;
 mod costs;
 mod faults;
+mod inspect;
 mod locks;
 mod one_session;
 mod random_faults;

@@ -361,7 +361,7 @@ impl ZooKeeper {
                     match now.find(claim.owner, permits(claim), marks) {
                         Finding::Free => now.free_slot(permits(claim), marks).is_none(),
                         Finding::Busy { before, .. } => before == 0,
-                        Finding::Done(_) | Finding::Closed(_) | Finding::Missing => false,
+                        Finding::Done(_) | Finding::Closed(..) | Finding::Missing => false,
                     }
                 }
                 // One that holds a slot now is not the one to be told by.
@@ -426,7 +426,9 @@ pub(super) fn permits(claim: Claim<'_>) -> usize {
 fn told(lock: usize, found: &Finding) -> Acquired {
     match found {
         Finding::Busy { holder, ttl, .. } => Acquired::busy(lock, holder.clone(), *ttl),
-        Finding::Closed(remaining) => Acquired::busy(lock, "closed", *remaining),
+        Finding::Closed(since, remaining) => {
+            Acquired::busy(lock, "closed", *remaining).since(*since)
+        }
         Finding::Free | Finding::Done(_) | Finding::Missing => {
             Acquired::busy(lock, "", std::time::Duration::ZERO)
         }

@@ -31,7 +31,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-type BoxedStream = Box<dyn Stream>;
+pub(super) type BoxedStream = Box<dyn Stream>;
 
 /// What a connection is opened for.
 #[derive(Clone, Copy)]
@@ -77,7 +77,7 @@ impl Transport {
         })
     }
 
-    async fn stream(&self, host: &Host) -> io::Result<BoxedStream> {
+    pub(super) async fn stream(&self, host: &Host) -> io::Result<BoxedStream> {
         let stream = connect(&host.name, host.port).await?;
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {

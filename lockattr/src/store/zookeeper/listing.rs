@@ -33,8 +33,8 @@ pub(super) enum Finding {
     Free,
     /// The work is done.
     Done(SystemTime),
-    /// It stays closed for so long.
-    Closed(Duration),
+    /// It stays closed, since then and for so long.
+    Closed(SystemTime, Duration),
     /// Others are before it.
     Busy {
         holder: String,
@@ -85,8 +85,11 @@ impl Listing {
             if let Some(mark) = marks().find(|mark| mark.is_done) {
                 return Finding::Done(mark.since);
             }
-            let soonest = marks().map(|mark| mark.remaining).min();
-            return Finding::Closed(soonest.unwrap_or_default());
+            let soonest = marks().min_by_key(|mark| mark.remaining);
+            let (since, remaining) = soonest.map_or((UNIX_EPOCH, Duration::ZERO), |mark| {
+                (mark.since, mark.remaining)
+            });
+            return Finding::Closed(since, remaining);
         }
         let Some(position) = self.places.iter().position(|place| place.owner == owner) else {
             return Finding::Missing;
@@ -163,7 +166,7 @@ mod tests {
             since: UNIX_EPOCH,
             remaining: Duration::from_secs(1),
         };
-        let closed = Finding::Closed(Duration::from_secs(1));
+        let closed = Finding::Closed(UNIX_EPOCH, Duration::from_secs(1));
         assert_eq!(listing.find("o5", 1, &[mark(0, false)]), closed);
         assert_eq!(listing.find("o5", 2, &[mark(0, true)]), Finding::Free);
         let both = [mark(0, false), mark(1, true)];

@@ -63,6 +63,12 @@ pub(super) fn lock_node(root: &str, lock: &str) -> String {
     format!("{root}/{}", encoded(lock))
 }
 
+/// The lock of a node with this name, if it is one.
+#[cfg(feature = "inspect")]
+pub(super) fn lock(node: &str) -> Option<String> {
+    decoded(node).filter(|lock| encoded(lock) == node)
+}
+
 /// The name of a claim's place, without the number.
 pub(super) fn place(claim: Claim<'_>) -> String {
     let ttl = claim.ttl.as_millis();
@@ -194,6 +200,8 @@ mod tests {
         assert_eq!(nodes.len(), keys.len());
         for (key, node) in keys.iter().map(|key| (*key, encoded(key))) {
             assert_eq!(decoded(&node).as_deref(), Some(key));
+            #[cfg(feature = "inspect")]
+            assert_eq!(lock(&node).as_deref(), Some(key));
             assert!(node.is_ascii() && !node.contains(['/', '+']), "{node}");
         }
     }

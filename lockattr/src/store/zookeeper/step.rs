@@ -31,7 +31,7 @@ pub(super) struct ServerTime {
 
 impl ServerTime {
     /// It is this late there at least.
-    fn now(self) -> SystemTime {
+    pub(super) fn now(self) -> SystemTime {
         self.at + self.told.elapsed()
     }
 }

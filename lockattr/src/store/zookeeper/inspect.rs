@@ -1,0 +1,202 @@
+//! What the locks of an ensemble look like to people, and how they are ended.
+//!
+//! The names of all locks are read at once, which is the only way that there is, and then what each of them is,
+//! some at a time. Of a lock with one holder it is not stored when its holder has come to the head of the queue:
+//! it is told since when it has stood there. What remains of a hold is its ttl: the servers know that its session
+//! lives, and not what its client has told of it.
+//!
+//! # Rights
+//! `r` on the node of the URL and below; to know what remains of marks, `c` and `d` on that node as well, since the
+//! leader tells its time by what is made: without them it is counted by this machine's clock. To end something
+//! needs `d` on the lock's node.
+
+use std::time::SystemTime;
+
+use super::ZooKeeper;
+use super::fault::Failure;
+use super::listing::server_time;
+use super::names;
+use super::protocol::{Code, Request};
+use super::step::{ServerTime, Step, TRIES, was_there};
+use crate::error::StoreError;
+use crate::store::Reply;
+use crate::store::inspect::Listing as Pages;
+use crate::store::inspect::{
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Page, Shown, matches,
+};
+
+mod doctor;
+mod read;
+
+use read::{locks, read};
+
+/// So many locks are read at the same time, and make a page: a server takes 1,000 requests at a time from all.
+const AT_A_TIME: usize = 200;
+
+impl Inspect for ZooKeeper {
+    fn list<'a>(&'a self, prefix: &'a str, pattern: &'a str) -> Box<dyn Pages + 'a> {
+        Box::new(ReadLocks {
+            store: self,
+            prefix,
+            pattern,
+            left: None,
+            clock: None,
+        })
+    }
+
+    fn show<'a>(&'a self, lock: &'a str) -> Reply<'a, Shown> {
+        Box::pin(async move { Ok(self.show_now(&self.step(), lock).await?) })
+    }
+
+    fn end<'a>(&'a self, lock: &'a str, entry: &'a Entry) -> Reply<'a, Ended> {
+        Box::pin(self.end_shown(lock, entry))
+    }
+
+    fn diagnose(&self) -> Reply<'_, Vec<Finding>> {
+        Box::pin(self.diagnosed())
+    }
+}
+
+/// All locks that are asked for, some at a time.
+struct ReadLocks<'a> {
+    store: &'a ZooKeeper,
+    prefix: &'a str,
+    pattern: &'a str,
+    /// Those that are not listed yet; `None` before the first page.
+    left: Option<Vec<String>>,
+    clock: Option<ServerTime>,
+}
+
+impl Pages for ReadLocks<'_> {
+    fn next(&mut self) -> Reply<'_, Option<Page>> {
+        Box::pin(async move {
+            let step = self.store.step();
+            let left = match &mut self.left {
+                Some(left) => left,
+                left => {
+                    let wanted = |lock: &String| {
+                        let key = lock.strip_prefix(self.prefix);
+                        key.is_some_and(|key| matches(self.pattern, key))
+                    };
+                    let locks = locks(&step).await?;
+                    left.insert(locks.into_iter().filter(wanted).collect())
+                }
+            };
+            if left.is_empty() {
+                return Ok(None);
+            }
+            let from = left.len().saturating_sub(AT_A_TIME);
+            // Where that fails, the next page tries them again.
+            let read = read(&step, &left[from..], &mut self.clock).await?;
+            left.truncate(from);
+            let locks = read.into_iter().map(|read| read.shown.listed);
+            let is_lock = |listed: &Listed| !listed.entries.is_empty() || listed.waiters > 0;
+            Ok(Some(Page::new(locks.filter(is_lock).collect())))
+        })
+    }
+}
+
+impl ZooKeeper {
+    async fn show_now(&self, step: &Step<'_>, lock: &str) -> Result<Shown, Failure> {
+        // The server that is asked has everything then that was decided before, and answers in order.
+        let synced = step.send(Request::sync());
+        let lock = [lock.to_owned()];
+        let mut clock = None;
+        let mut tries = TRIES;
+        let shown = loop {
+            tries -= 1;
+            let read = read(step, &lock, &mut clock).await?;
+            match read.into_iter().next() {
+                Some(read) if !read.has_changed || tries == 0 => break read.shown,
+                _ => {}
+            }
+        };
+        synced.answer().await?;
+        Ok(shown)
+    }
+
+    async fn end_shown(&self, lock: &str, entry: &Entry) -> Result<Ended, StoreError> {
+        let step = self.step();
+        let node = step.lock_node(lock);
+        let ended = match &entry.kind {
+            EntryKind::Foreign { .. } => {
+                return Err(StoreError::invalid(
+                    "what is not a lock's is not ended: delete its node",
+                ));
+            }
+            EntryKind::Held { owner, .. } => end_hold(&step, lock, owner, entry.slot).await?,
+            EntryKind::Closed { since, .. } => {
+                let mark = format!("{node}/{}{}", names::CLOSED, entry.slot);
+                end_mark(&step, &mark, *since).await?
+            }
+            EntryKind::Done { since } => {
+                let mark = format!("{node}/{}{}", names::DONE, entry.slot);
+                end_mark(&step, &mark, Some(*since)).await?
+            }
+        };
+        if ended {
+            return Ok(Ended::Ended);
+        }
+        let shown = self.show_now(&step, lock).await?;
+        let mut entries = shown.listed.entries.iter();
+        Ok(if entries.any(|other| other.slot == entry.slot) {
+            Ended::Changed
+        } else {
+            Ended::Gone
+        })
+    }
+}
+
+/// Deletes the place of a holder, whose name nobody else ever has, and its slot in the same step. Says whether
+/// it was there.
+async fn end_hold(
+    step: &Step<'_>,
+    lock: &str,
+    owner: &str,
+    slot: usize,
+) -> Result<bool, StoreError> {
+    let node = step.lock_node(lock);
+    let synced = step.send(Request::sync());
+    let listing = step.list(lock).await?;
+    synced.answer().await?;
+    let of_owner = |place: &&names::Place| place.owner == owner;
+    let Some(place) = listing.places.iter().find(of_owner) else {
+        return Ok(false);
+    };
+    let place_node = format!("{node}/{}", place.name);
+    if place.permits == 1 {
+        return Ok(step.delete(&place_node).await?);
+    }
+    let slot_node = format!("{node}/{}{slot}", names::SLOT);
+    match step.get(&slot_node, false).await? {
+        Some((holder, _)) if holder == place.name => {}
+        _ => return Ok(false),
+    }
+    let requests = [Request::delete(&place_node), Request::delete(&slot_node)];
+    match step.together(&requests).await? {
+        Ok(_) => Ok(true),
+        Err((_, Code::NO_NODE)) => Ok(false),
+        Err((_, code)) => Err(Failure::Refused(code, "delete nodes").into()),
+    }
+}
+
+/// Deletes a mark if it is the one of that moment. Says whether it was.
+async fn end_mark(
+    step: &Step<'_>,
+    mark: &str,
+    since: Option<SystemTime>,
+) -> Result<bool, StoreError> {
+    let synced = step.send(Request::sync());
+    let stored = step.get(mark, false).await?;
+    synced.answer().await?;
+    match stored {
+        Some((_, stat)) if Some(server_time(stat.mtime)) == since => {
+            let deleting = Request::delete_version(mark, stat.version);
+            match step.ask(deleting).await {
+                Err(Failure::Refused(Code::BAD_VERSION, _)) => Ok(false),
+                deleted => Ok(was_there(deleted)?),
+            }
+        }
+        _ => Ok(false),
+    }
+}

@@ -1,0 +1,196 @@
+//! What each of some locks is, read at the same time.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::super::fault::Failure;
+use super::super::listing::{Listing, Mark, server_time};
+use super::super::names;
+use super::super::protocol::{Code, NodeKind, Request, children, data};
+use super::super::session::Pending;
+use super::super::step::{ServerTime, Step, listed};
+use crate::owner;
+use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiting};
+
+/// So many of those who wait are shown.
+const MOST_SHOWN: usize = 1000;
+
+/// Who has left a lock closed, which is not stored.
+const CLOSED: &str = "closed@its last holder";
+
+/// The names of all locks. What else is below the root is none.
+pub(super) async fn locks(step: &Step<'_>) -> Result<Vec<String>, Failure> {
+    let root = if step.root.is_empty() { "/" } else { step.root };
+    let synced = step.send(Request::sync());
+    let nodes = match step.ask(Request::list(root, false)).await {
+        Ok(answer) => children(&answer.body)?,
+        Err(Failure::Refused(Code::NO_NODE, _)) => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    synced.answer().await?;
+    Ok(nodes.iter().filter_map(|node| names::lock(node)).collect())
+}
+
+/// What was read of a lock.
+pub(super) struct Read {
+    pub(super) shown: Shown,
+    /// Whether something of it has gone while it was read.
+    pub(super) has_changed: bool,
+}
+
+/// What a node below that of a lock is read for.
+enum Of {
+    First,
+    Slot(usize),
+    Mark { slot: usize, is_done: bool },
+}
+
+/// Reads locks, all at the same time.
+pub(super) async fn read(
+    step: &Step<'_>,
+    locks: &[String],
+    clock: &mut Option<ServerTime>,
+) -> Result<Vec<Read>, Failure> {
+    let asked: Vec<_> = locks
+        .iter()
+        .map(|lock| step.send(Request::list(&step.lock_node(lock), false)))
+        .collect();
+    let mut listings = Vec::with_capacity(locks.len());
+    for (lock, asked) in locks.iter().zip(asked) {
+        let listing = listed(asked).await?;
+        let details = ask_details(step, lock, &listing);
+        listings.push((lock, listing, details));
+    }
+    let mut all = Vec::with_capacity(locks.len());
+    for (lock, listing, details) in listings {
+        let mut stored = Stored::default();
+        for (of, pending) in details {
+            match pending.answer().await {
+                Ok(answer) => {
+                    let (text, stat) = data(&answer.body)?;
+                    match of {
+                        Of::First => stored.first = Some(server_time(stat.ctime)),
+                        Of::Slot(slot) => stored.slots.push((slot, text, server_time(stat.ctime))),
+                        Of::Mark { slot, is_done } => {
+                            let clock = match *clock {
+                                Some(clock) => clock,
+                                None => *clock.insert(leaders_time(step).await?),
+                            };
+                            let since = server_time(stat.mtime);
+                            let length = Duration::from_millis(text.parse().unwrap_or(0));
+                            let remaining = (since + length).duration_since(clock.now());
+                            stored.marks.extend(remaining.ok().map(|remaining| Mark {
+                                slot,
+                                is_done,
+                                since,
+                                remaining,
+                            }));
+                        }
+                    }
+                }
+                Err(Failure::Refused(Code::NO_NODE, _)) => stored.has_changed = true,
+                Err(failure) => return Err(failure),
+            }
+        }
+        all.push(stored.read(lock, listing));
+    }
+    Ok(all)
+}
+
+fn ask_details(step: &Step<'_>, lock: &str, listing: &Listing) -> Vec<(Of, Pending)> {
+    let node = step.lock_node(lock);
+    let first = listing.places.first().filter(|place| place.permits == 1);
+    let first = first.map(|place| (Of::First, place.name.clone()));
+    let slots = listing.slots.iter();
+    let slots = slots.map(|slot| (Of::Slot(*slot), format!("{}{slot}", names::SLOT)));
+    let marks = listing.marks.iter().map(|(name, slot, is_done)| {
+        let (slot, is_done) = (*slot, *is_done);
+        (Of::Mark { slot, is_done }, name.clone())
+    });
+    let all = first.into_iter().chain(slots).chain(marks);
+    all.map(|(of, name)| {
+        let request = Request::get(&format!("{node}/{name}"), false);
+        (of, step.send(request))
+    })
+    .collect()
+}
+
+/// The time of the leader, by a node that it makes; this machine's where none may be made.
+pub(super) async fn leaders_time(step: &Step<'_>) -> Result<ServerTime, Failure> {
+    // No lock has such a name.
+    let path = format!("{}/+clock-", step.root);
+    let made = step.create(&path, "", NodeKind::EphemeralSequential).await;
+    let at = match made {
+        Ok((path, stat)) => {
+            step.delete(&path).await?;
+            server_time(stat.ctime)
+        }
+        Err(Failure::Refused(Code::NO_AUTH, _)) => SystemTime::now(),
+        Err(failure) => return Err(failure),
+    };
+    let told = Instant::now();
+    Ok(ServerTime { at, told })
+}
+
+/// What the nodes of a lock have said.
+#[derive(Default)]
+struct Stored {
+    /// Since when the first place is there, where that is of a lock with one holder.
+    first: Option<SystemTime>,
+    /// Slots that are held, by which place and since when.
+    slots: Vec<(usize, String, SystemTime)>,
+    marks: Vec<Mark>,
+    has_changed: bool,
+}
+
+impl Stored {
+    fn read(self, lock: &str, listing: Listing) -> Read {
+        let mut entries = Vec::new();
+        let mut queue = Vec::new();
+        let mut permits = None;
+        let mut waiters = 0;
+        let is_open = self.marks.iter().all(|mark| mark.slot != 0);
+        for (position, place) in listing.places.iter().enumerate() {
+            let mut slots = self.slots.iter();
+            let held = match slots.find(|(_, holder, _)| *holder == place.name) {
+                Some((slot, _, since)) => Some((*slot, Some(*since))),
+                None if position == 0 && place.permits == 1 && is_open => Some((0, self.first)),
+                None => None,
+            };
+            let owner = place.owner.clone();
+            if let Some((slot, since)) = held {
+                let since = since.or_else(|| owner::since(&owner));
+                let kind = EntryKind::Held { owner, since };
+                entries.push(Entry::new(slot, kind, Some(place.ttl)));
+                permits = permits.max(Some(place.permits));
+            } else {
+                waiters += 1;
+                if queue.len() < MOST_SHOWN {
+                    let since = owner::since(&owner);
+                    queue.push(Waiting::new(owner, since, Some(place.ttl)));
+                }
+            }
+        }
+        for mark in self.marks {
+            let since = mark.since;
+            let kind = if mark.is_done {
+                EntryKind::Done { since }
+            } else {
+                EntryKind::Closed {
+                    owner: CLOSED.to_owned(),
+                    since: Some(since),
+                }
+            };
+            entries.push(Entry::new(mark.slot, kind, Some(mark.remaining)));
+        }
+        if let Some(name) = listing.foreign {
+            let found = format!("a node `{name}`");
+            entries.push(Entry::new(0, EntryKind::Foreign { found }, None));
+        }
+        entries.sort_by_key(|entry| entry.slot);
+        let listed = Listed::new(lock, entries, waiters).permits(permits);
+        Read {
+            shown: Shown::new(listed, queue),
+            has_changed: self.has_changed,
+        }
+    }
+}
