@@ -73,8 +73,10 @@ mod wakeups;
 mod watchdog;
 
 pub(crate) use access::Access;
-#[cfg(feature = "zookeeper")]
-#[cfg(all(feature = "tls", any(feature = "etcd", feature = "postgres")))]
+#[cfg(any(
+    feature = "zookeeper",
+    all(feature = "tls", any(feature = "etcd", feature = "postgres"))
+))]
 pub(crate) use access::Certificates;
 pub(crate) use addresses::AddressMap;
 pub(crate) use cluster::{Cluster, ClusterConfig, seeds};
