@@ -32,6 +32,8 @@ mod check;
 mod conformance;
 mod connection;
 mod fault;
+#[cfg(feature = "inspect")]
+mod inspect;
 mod listening;
 mod live;
 mod release;
@@ -299,6 +301,11 @@ impl Store for Postgres {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.nothing_comes(owner))
+    }
+
+    #[cfg(feature = "inspect")]
+    fn inspect(&self) -> Option<&dyn super::inspect::Inspect> {
+        Some(self)
     }
 }
 

@@ -9,6 +9,7 @@ mod clocks;
 mod cost;
 mod faults;
 mod fence;
+mod inspect;
 mod listener;
 mod locks;
 mod logins;

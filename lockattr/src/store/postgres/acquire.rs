@@ -14,7 +14,7 @@ impl Postgres {
         claim: Claim<'_>,
         attempt: Attempt,
     ) -> Result<Acquired, StoreError> {
-        can_be_stored(claim)?;
+        can_be_stored(claim.locks)?;
         // One that nobody wakes stands in no queue.
         let waits = !attempt.wait.is_zero() && self.registry.is_waiting(claim.owner);
         let statement = statement(claim, attempt, waits.then_some(&*self.registry.channel));
@@ -36,7 +36,10 @@ impl Postgres {
             }
             "done" => Acquired::done(index, UNIX_EPOCH + micros),
             "busy" => {
-                let busy = Acquired::busy(index, answer.text(2)?, micros);
+                let mut busy = Acquired::busy(index, answer.text(2)?, micros);
+                if let Ok(since) = answer.text(8)?.parse() {
+                    busy = busy.since(UNIX_EPOCH + Duration::from_micros(since));
+                }
                 match answer.text(4)? {
                     "" => busy,
                     place => busy.queued(number(place)?),
@@ -48,10 +51,15 @@ impl Postgres {
     }
 }
 
+/// Since when a busy lock is held is looked up beside the step: nothing where the holder has just come.
 fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> String {
+    let locks = sql::texts(claim.locks.iter().map(String::as_str));
     format!(
-        "SELECT * FROM lockattr.acquire({},{},{},{},{},{})",
-        sql::texts(claim.locks.iter().map(String::as_str)),
+        "SELECT a.*,CASE a.answer WHEN 'busy' THEN (\
+           SELECT lockattr.micros(l.since) FROM lockattr.locks l \
+           WHERE l.name = ANY (lockattr.slots({locks},{})) AND l.owner = a.holder LIMIT 1\
+         ) END FROM lockattr.acquire({locks},{},{},{},{},{}) a",
+        claim.permits,
         claim.permits,
         sql::text(claim.owner),
         sql::millis(claim.ttl),
@@ -61,8 +69,8 @@ fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> Strin
 }
 
 /// A text in a database has every character but one.
-fn can_be_stored(claim: Claim<'_>) -> Result<(), StoreError> {
-    if claim.locks.iter().any(|lock| lock.contains('\0')) {
+pub(super) fn can_be_stored(locks: &[impl AsRef<str>]) -> Result<(), StoreError> {
+    if locks.iter().any(|lock| lock.as_ref().contains('\0')) {
         return Err(StoreError::invalid(
             "PostgreSQL stores no text with the character U+0000: use a key without it",
         ));
@@ -84,18 +92,17 @@ mod tests {
         let claim = Claim::new(&locks, "id@host:7", Duration::from_secs(30));
         assert_eq!(
             statement(claim, Attempt::default(), None),
-            "SELECT * FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
-             NULL,false)"
+            "SELECT a.*,CASE a.answer WHEN 'busy' THEN (\
+               SELECT lockattr.micros(l.since) FROM lockattr.locks l \
+               WHERE l.name = ANY (lockattr.slots(ARRAY[E'lock:a',E'lock:it''s']::text[],1)) \
+               AND l.owner = a.holder LIMIT 1\
+             ) END FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
+             NULL,false) a"
         );
         let one = Claim::new(&locks[..1], "id@host:7", Duration::from_secs(30)).permits(3);
-        assert_eq!(
-            statement(
-                one,
-                Attempt::again(Duration::from_secs(5)),
-                Some("lockattr_1")
-            ),
-            "SELECT * FROM lockattr.acquire(ARRAY[E'lock:a']::text[],3,E'id@host:7',30000,\
-             E'lockattr_1',true)"
-        );
+        let wait = Attempt::again(Duration::from_secs(5));
+        let asked = "FROM lockattr.acquire(ARRAY[E'lock:a']::text[],3,E'id@host:7',30000,E'lockattr_1',true) a";
+        let statement = statement(one, wait, Some("lockattr_1"));
+        assert!(statement.ends_with(asked), "{statement}");
     }
 }

@@ -23,7 +23,7 @@ type Connected = Result<Arc<Live>, StoreError>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    server: Arc<Server>,
+    pub(super) server: Arc<Server>,
     purpose: Purpose,
     background: Background,
     timeouts: Timeouts,
