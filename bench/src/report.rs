@@ -160,7 +160,8 @@ pub fn render(names: &[&str]) {
         text.push('\n');
         text.push_str(&section.markdown());
     }
-    // What the tests of other stores have counted and measured.
+    // What was counted beside, and what the tests of other stores have counted and measured.
+    text.push_str(include_str!("spans.md"));
     text.push_str(include_str!("etcd.md"));
     text.push('\n');
     text.push_str(include_str!("postgres.md"));

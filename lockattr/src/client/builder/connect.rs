@@ -170,6 +170,7 @@ impl ClientBuilder {
     }
 
     #[cfg(not(feature = "postgres"))]
+    #[allow(clippy::unused_self, reason = "with the feature it is needed")]
     fn postgres(&self, _: &str, _: &Origin, _: &Background) -> Result<Arc<dyn Store>, Error> {
         Err(Error::Config(
             "postgres:// needs PostgreSQL: enable the feature `postgres` of the crate `lockattr`"
