@@ -182,7 +182,11 @@ async fn only_what_was_shown_is_ended_and_the_next_is_in_at_once() {
     let (locks, others) = (client(&cluster).await, client(&cluster).await);
     // One that has waited, and has kept its place in front of the next.
     let held = take(&locks, "sync:42").await;
-    let waits = waiter(&cluster, &others, "sync:42", 1).await;
+    // Longer than the next one may take: it does not wait until the holder knows.
+    let ttl = Duration::from_secs(9);
+    let request = others.lock("sync:42").ttl(ttl);
+    let waits = tokio::spawn(request.wait(Duration::from_secs(60)).acquire());
+    wait::until("it is queued", || queued(&cluster, "sync:42") == 1).await;
     let third = client(&cluster).await;
     let next = waiter(&cluster, &third, "sync:42", 1).await;
     let before = entry(&others, "sync:42").await;
@@ -191,9 +195,13 @@ async fn only_what_was_shown_is_ended_and_the_next_is_in_at_once() {
     assert_eq!(end(&others, "sync:42", &before).await, Ended::Changed);
     let shown = entry(&others, "sync:42").await;
     assert!(is_held_by(&shown, &held));
+    let place = format!("lock:wait:{{lock:sync:42}}{}", held.owner());
+    let stands = || cluster.get(&place).is_some();
+    assert!(stands(), "a holder that has waited keeps its place");
     assert_eq!(end(&others, "sync:42", &shown).await, Ended::Ended);
+    assert!(!stands(), "nobody waits for it any more");
     let next = in_at_once(next).await;
-    told_within(TTL / 3, &held).await;
+    told_within(ttl / 3, &held).await;
     assert_eq!(end(&others, "sync:42", &shown).await, Ended::Changed);
     assert!(is_held_by(&entry(&locks, "sync:42").await, &next));
     next.release().await.unwrap();

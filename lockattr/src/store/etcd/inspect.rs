@@ -1,6 +1,6 @@
 //! What locks in etcd look like to people, and how they are ended.
 //!
-//! The keys of a lock stand in three places ([`wire`](super::wire)), so all keys that are asked for are gathered
+//! The keys of a lock stand in three places ([`super::wire`]), so all keys that are asked for are gathered
 //! first, some at a time, and a lock is listed once. How long each stands there is its lease's to say, which are asked
 //! for a page of locks at a time. A pattern narrows what is read by what stands before its first star.
 //!
