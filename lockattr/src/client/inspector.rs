@@ -64,7 +64,8 @@ impl<'a> Inspector<'a> {
     /// On Redis all keys of the database are gone through, in steps of less than a millisecond (SCAN), for the
     /// names of the locks; then each is read. The names are in memory meanwhile, some hundred bytes each, and
     /// pages are empty until all are known. Others are not slowed by more than a step. On a quorum, locks are
-    /// those that a majority of the nodes has.
+    /// those that a majority of the nodes has. etcd and PostgreSQL are read in the order of the keys, a thousand
+    /// at a time, and ZooKeeper by the nodes below the one that the URL names.
     pub fn list(&self, pattern: &'a str) -> Listing<'a> {
         let prefix = self.client.0.prefix.as_str();
         Listing {
