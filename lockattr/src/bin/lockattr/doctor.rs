@@ -107,11 +107,11 @@ fn text(findings: &[Finding]) -> String {
             let word = word(finding.severity);
             let found = words::one_line(&finding.found);
             lines.push(format!(
-                "  {style}{word:<8}{style:#}{:<15}{found}",
+                "  {style}{word:<8}{style:#}{:<17}{found}",
                 finding.topic
             ));
             if !finding.advice.is_empty() {
-                lines.push(format!("  {:23}→ {}", "", words::one_line(&finding.advice)));
+                lines.push(format!("  {:25}→ {}", "", words::one_line(&finding.advice)));
             }
         }
         lines.join("\n")
@@ -154,9 +154,9 @@ mod tests {
         assert_eq!(
             anstream::adapter::strip_str(&text(&findings)).to_string(),
             "a:1\n  \
-             warning eviction       allkeys-lru\n                         → set noeviction\n  \
-             good    slow commands  none\n\n  \
-             advice  nodes          two nodes\n                         → use three"
+             warning eviction         allkeys-lru\n                           → set noeviction\n  \
+             good    slow commands    none\n\n  \
+             advice  nodes            two nodes\n                           → use three"
         );
         assert_eq!(json(&findings)["worst"], "warning");
     }
