@@ -4,7 +4,6 @@ use std::env;
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -85,15 +84,25 @@ impl OwnServer {
             directory,
             port,
         };
-        let socket = server.directory.join(format!(".s.PGSQL.{port}"));
-        let listens = async {
-            while UnixStream::connect(&socket).is_err() {
+        // It listens before it lets anybody in.
+        let lets_in = async {
+            while !server.lets_in() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        let listens = timeout(Duration::from_secs(20), listens).await;
-        listens.expect("the server listens");
+        let lets_in = timeout(Duration::from_secs(20), lets_in).await;
+        lets_in.expect("the server lets clients in");
         server
+    }
+
+    fn lets_in(&self) -> bool {
+        let status = Command::new(program_path("pg_isready"))
+            .arg("-q")
+            .arg("-h")
+            .arg(&self.directory)
+            .args(["-p", &self.port.to_string()])
+            .status();
+        status.expect("pg_isready runs").success()
     }
 
     fn store(&self, background: &Background) -> Postgres {
