@@ -1,9 +1,10 @@
 //! What the two processes of `lockattr run` say to each other: frames of one length, over a socket pair.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream as Blocking;
 use std::time::Duration;
 
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 /// A kind, and two numbers.
@@ -12,7 +13,8 @@ pub(super) const FRAME: usize = 17;
 /// One end of the pair.
 pub(super) struct Channel {
     reader: UnixStream,
-    writer: Blocking,
+    /// The same end, asked without tokio in between.
+    direct: Blocking,
     frame: [u8; FRAME],
     filled: usize,
 }
@@ -21,7 +23,7 @@ impl Channel {
     pub(super) fn new(end: Blocking) -> io::Result<Self> {
         end.set_nonblocking(true)?;
         Ok(Self {
-            writer: end.try_clone()?,
+            direct: end.try_clone()?,
             reader: UnixStream::from_std(end)?,
             frame: [0; FRAME],
             filled: 0,
@@ -31,33 +33,49 @@ impl Channel {
     /// The next frame, or `None` once the other process has gone. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<[u8; FRAME]> {
         loop {
-            match self.received() {
+            self.reader.readable().await.ok()?;
+            let Self {
+                reader,
+                direct,
+                frame,
+                filled,
+            } = self;
+            let read = || fill(direct, frame, filled);
+            match reader.try_io(Interest::READABLE, read) {
                 Ok(frame) => return Some(frame),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.reader.readable().await.ok()?;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// The next frame where it has come already, and the error `WouldBlock` where it has not.
+    /// The next frame where it has come already, and the error `WouldBlock` where it has not. The system is
+    /// asked: tokio does not know yet what has come while this process stood still.
     pub(super) fn received(&mut self) -> io::Result<[u8; FRAME]> {
-        while self.filled < FRAME {
-            match self.reader.try_read(&mut self.frame[self.filled..])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.filled += count,
-            }
-        }
-        self.filled = 0;
-        Ok(self.frame)
+        fill(&self.direct, &mut self.frame, &mut self.filled)
     }
 
     /// Never waits: what the other process does not read for so long that there is no room is lost. It is
     /// frozen then, and what it does not hear makes it end the command.
     pub(super) fn send(&self, frame: [u8; FRAME]) {
-        let _ = (&self.writer).write_all(&frame);
+        let _ = (&self.direct).write_all(&frame);
     }
+}
+
+/// Reads on until a frame is whole.
+fn fill(
+    mut end: &Blocking,
+    frame: &mut [u8; FRAME],
+    filled: &mut usize,
+) -> io::Result<[u8; FRAME]> {
+    while *filled < FRAME {
+        match end.read(&mut frame[*filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => *filled += count,
+        }
+    }
+    *filled = 0;
+    Ok(*frame)
 }
 
 /// From the holder of the lease.
