@@ -218,8 +218,15 @@ async fn field_05_a_killed_primary_is_replaced_under_leases_and_waiters() {
         .collect();
     let lock = format!("lock:{waited}");
     wait::until("they are queued", || cluster.primary(0).waiters(&lock) == 2).await;
-    // The leases have reached the replica.
-    nap(100).await;
+    let offset = |node: usize| {
+        let info = cluster.nodes()[node].info("replication");
+        info["master_repl_offset"].parse::<u64>().unwrap()
+    };
+    let (written, replica) = (offset(0), cluster.replica_of(0));
+    wait::until("the leases have reached the replica", || {
+        offset(replica) >= written
+    })
+    .await;
     let there = (0, cluster.key_at(0, 0));
     after_promotion(&cluster, &locks, there, |one| cluster.kill(one)).await;
     assert_eq!(section.runs(), 0);
