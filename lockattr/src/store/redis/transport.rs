@@ -1,16 +1,14 @@
 //! How bytes travel to a server: plainly, or by TLS; over TCP, or a Unix socket.
 
-use std::io;
-
 use redis::aio::AsyncStream;
 use redis::{ConnectionAddr, ErrorKind, RedisError, RedisResult};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::task::JoinSet;
+use tokio::net::UnixStream;
 
 use super::access::Access;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::error::Error;
+use crate::runtime::tcp::connect;
 
 /// TLS, or none.
 #[derive(Clone)]
@@ -65,23 +63,4 @@ impl Transport {
             ))),
         }
     }
-}
-
-/// Connects to whichever of a host's addresses answers first.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut tries = JoinSet::new();
-    for address in lookup_host((host, port)).await? {
-        tries.spawn(TcpStream::connect(address));
-    }
-    let mut outcome = Err(io::Error::other("the name has no address"));
-    while let Some(tried) = tries.join_next().await {
-        outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    let stream = outcome?;
-    // Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }

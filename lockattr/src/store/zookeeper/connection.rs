@@ -4,15 +4,15 @@ use std::io;
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
-use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::mpsc::{
     UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel,
 };
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use super::protocol::{SessionKey, greeted, greeting, login};
 use super::session::Event;
 use super::url::{Host, Login};
+use crate::runtime::tcp::connect;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
 
@@ -85,25 +85,6 @@ impl Transport {
         }
         Ok(Box::new(stream))
     }
-}
-
-/// Connects to whichever of a host's addresses answers first. The name is looked up each time.
-async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut tries = JoinSet::new();
-    for address in lookup_host((host, port)).await? {
-        tries.spawn(TcpStream::connect(address));
-    }
-    let mut outcome = Err(io::Error::other("the name has no address"));
-    while let Some(tried) = tries.join_next().await {
-        outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
-        if outcome.is_ok() {
-            break;
-        }
-    }
-    let stream = outcome?;
-    // Nagle's algorithm would hold small requests back until earlier ones are acknowledged.
-    stream.set_nodelay(true)?;
-    Ok(stream)
 }
 
 /// An open connection; closed when dropped.
