@@ -23,6 +23,7 @@ use super::{
 };
 use crate::error::{Error, StoreError};
 use crate::runtime::background::{Background, Elapsed};
+use crate::runtime::clock::millis;
 use crate::runtime::jitter::jittered;
 use crate::store::redis::Access;
 
@@ -259,10 +260,6 @@ impl Postgres {
 /// Whether the step was not done because somebody else was at the row.
 fn is_in_the_way(answer: &Answer) -> bool {
     matches!(answer.text(0), Ok("locked" | "again"))
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Store for Postgres {

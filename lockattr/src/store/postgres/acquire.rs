@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use super::live::unexpected;
 use super::{Postgres, sql};
 use crate::error::StoreError;
+use crate::runtime::clock::millis;
 use crate::store::clock_anchor::ClockAnchor;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
@@ -62,7 +63,7 @@ fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> Strin
         claim.permits,
         claim.permits,
         sql::text(claim.owner),
-        sql::millis(claim.ttl),
+        millis(claim.ttl),
         sql::optional(channel.map(sql::text)),
         attempt.again
     )

@@ -3,6 +3,7 @@
 use super::live::unexpected;
 use super::{Postgres, sql};
 use crate::error::StoreError;
+use crate::runtime::clock::millis;
 use crate::store::{Claim, Found, Leave, Release};
 
 impl Postgres {
@@ -31,8 +32,8 @@ fn statement(claim: Claim<'_>, release: Release<'_>) -> String {
         .iter()
         .map(|leave| match leave {
             Leave::Nothing => ("nothing", 0),
-            Leave::Closed(length) => ("closed", sql::millis(*length)),
-            Leave::Done(length) => ("done", sql::millis(*length)),
+            Leave::Closed(length) => ("closed", millis(*length)),
+            Leave::Done(length) => ("done", millis(*length)),
         })
         .unzip();
     format!(

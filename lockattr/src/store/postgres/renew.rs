@@ -6,6 +6,7 @@ use super::acquire::number;
 use super::live::value;
 use super::{Fault, Postgres, sql};
 use crate::error::StoreError;
+use crate::runtime::clock::millis;
 use crate::store::{Held, Renewal, Renewed, relied_on_until};
 
 impl Postgres {
@@ -68,7 +69,7 @@ fn statement(leases: &[Held<'_>]) -> String {
             indices.push(index.to_string());
             names.push(name);
             owners.push(lease.claim.owner);
-            ttls.push(sql::millis(lease.claim.ttl).to_string());
+            ttls.push(millis(lease.claim.ttl).to_string());
             shorten.push(lease.shortens.to_string());
         }
     }

@@ -7,6 +7,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::runtime::clock::millis;
+
 /// A text. The form with a backslash means the same whatever `standard_conforming_strings` says.
 pub(super) fn text(value: &str) -> String {
     let mut literal = String::with_capacity(value.len() + 4);
@@ -41,11 +43,6 @@ pub(super) fn array(values: impl IntoIterator<Item = impl AsRef<str>>, of: &str)
 
 pub(super) fn optional(value: Option<String>) -> String {
     value.unwrap_or_else(|| "NULL".to_owned())
-}
-
-/// Whole milliseconds, of which nothing is lost: ttls are whole ones.
-pub(super) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The statement in a transaction that does not depend on what the session, the role or the database have
