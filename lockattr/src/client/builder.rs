@@ -12,7 +12,7 @@ use crate::redaction::SecretKey;
 use crate::store::redis::{self, Credentials, Replicas};
 
 mod connect;
-mod etcd;
+mod other_stores;
 
 /// The longest prefix, in bytes.
 const MAX_PREFIX: usize = 256;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ClientBuilder, etcd};
+use super::{ClientBuilder, other_stores};
 use crate::acquire::Context;
 use crate::client::{Client, disabled, nodes};
 use crate::error::Error;
@@ -13,13 +13,9 @@ use crate::redaction::Redaction;
 use crate::runtime::background::Background;
 use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
-#[cfg(feature = "postgres")]
-use crate::store::postgres::{Postgres, PostgresConfig, Timeouts};
 use crate::store::quorum::Quorum;
 use crate::store::redis::{self, Cluster, Redis};
 use crate::store::unguarded::Unguarded;
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper;
 use crate::store::{Claim, Store};
 
 /// How long the key of a check lives where nothing can be deleted.
@@ -125,57 +121,13 @@ impl ClientBuilder {
         if url == "memory:" {
             return self.store(Memory::new());
         }
-        if let Some(client) = self.zookeeper(url) {
-            return client;
-        }
-        if etcd::is_one(url) {
-            #[cfg(feature = "etcd")]
-            return self.etcd_lazily(url);
-            #[cfg(not(feature = "etcd"))]
-            return Err(etcd::missing());
-        }
         let (origin, background) = (Origin::here(), start_background()?);
-        let (store, part_of) = if url.starts_with("postgres://") || url.starts_with("postgresql://")
-        {
-            (
-                self.postgres(url, &origin, &background)?,
-                fail_fast::whole(),
-            )
-        } else {
-            self.node(url, &origin, &background)?
+        let (store, part_of) = match self.other_store(url, &origin, &background) {
+            Some(store) => (store?, fail_fast::whole()),
+            None => self.node(url, &origin, &background)?,
         };
         let store = self.failing_fast(store, part_of, &background, &origin);
         Ok(self.client(&background, store, origin, false))
-    }
-
-    #[cfg(feature = "postgres")]
-    fn postgres(
-        &self,
-        url: &str,
-        origin: &Origin,
-        background: &Background,
-    ) -> Result<Arc<dyn Store>, Error> {
-        self.refuse_replicas()?;
-        let config = PostgresConfig {
-            url,
-            id: origin.new_id().to_string(),
-            name: self.name.as_deref(),
-            access: &self.access,
-            timeouts: Timeouts {
-                connect: self.connect_timeout,
-                reply: self.reply_timeout,
-            },
-        };
-        Ok(Arc::new(Postgres::new(&config, background)?))
-    }
-
-    #[cfg(not(feature = "postgres"))]
-    #[allow(clippy::unused_self, reason = "with the feature it is needed")]
-    fn postgres(&self, _: &str, _: &Origin, _: &Background) -> Result<Arc<dyn Store>, Error> {
-        Err(Error::Config(
-            "postgres:// needs PostgreSQL: enable the feature `postgres` of the crate `lockattr`"
-                .to_owned(),
-        ))
     }
 
     /// The store that a URL names, and its parts.
@@ -185,7 +137,7 @@ impl ClientBuilder {
         origin: &Origin,
         background: &Background,
     ) -> Result<(Arc<dyn Store>, PartOf), Error> {
-        if etcd::is_one(url) {
+        if other_stores::feature_of(url) == Some("etcd") {
             return Err(Error::Config(
                 "the members of an etcd cluster agree by themselves, and are no nodes of a quorum: connect to \
                  `etcd://h1,h2,h3`"
@@ -236,54 +188,16 @@ impl ClientBuilder {
         Ok(self.client(&background, store, origin, false))
     }
 
-    /// A client of a ZooKeeper ensemble, if that is what the URL names.
-    #[cfg(feature = "zookeeper")]
-    fn zookeeper(&self, url: &str) -> Option<Result<Client, Error>> {
-        let ensemble = zookeeper::ensemble(url, &self.access.certificates)?;
-        Some(ensemble.and_then(|ensemble| {
-            self.refuse_settings_of_redis(self.access.of_redis())?;
-            if self.name.is_some() {
-                return Err(Error::Config(
-                    "`name` is for Redis servers, and those of ZooKeeper know no names of connections: \
-                     leave it out"
-                        .to_owned(),
-                ));
-            }
-            let (origin, background) = (Origin::here(), start_background()?);
-            let config = zookeeper::ZooKeeperConfig {
-                ensemble,
-                ttl: self.ttl,
-                connect_timeout: self.connect_timeout,
-                reply_timeout: self.reply_timeout,
-            };
-            let store = Arc::new(zookeeper::ZooKeeper::new(config, &background));
-            let store = self.failing_fast(store, fail_fast::whole(), &background, &origin);
-            Ok(self.clone().client(&background, store, origin, false))
-        }))
-    }
-
-    #[cfg(not(feature = "zookeeper"))]
-    #[allow(clippy::unused_self, reason = "with the feature it is needed")]
-    fn zookeeper(&self, url: &str) -> Option<Result<Client, Error>> {
-        let scheme = url.split_once("://")?.0;
-        ["zookeeper", "zookeeper+tls"].contains(&scheme).then(|| {
-            Err(Error::Config(format!(
-                "{scheme}:// needs the feature `zookeeper` of the crate `lockattr`: enable it"
-            )))
-        })
-    }
-
     /// Settings that another store has no use for, `setting` being one of them if any is.
-    fn refuse_settings_of_redis(&self, setting: Option<&str>) -> Result<(), Error> {
+    pub(super) fn refuse_settings_of_redis(
+        &self,
+        setting: Option<&'static str>,
+    ) -> Result<(), Error> {
         if let Some(setting) = setting {
             return Err(Error::Config(format!(
                 "`{setting}` is for Redis servers, and this client has another store: leave it out"
             )));
         }
-        self.refuse_replicas()
-    }
-
-    pub(super) fn refuse_replicas(&self) -> Result<(), Error> {
         if self.replicas.is_some() {
             return Err(Error::Config(
                 "`replicas` is for a Redis or Valkey server, and this store has none that can be asked: \
@@ -302,7 +216,7 @@ impl ClientBuilder {
     }
 
     /// The store as calls ask it.
-    pub(super) fn failing_fast(
+    fn failing_fast(
         &self,
         store: Arc<dyn Store>,
         part_of: PartOf,
@@ -318,7 +232,7 @@ impl ClientBuilder {
         }
     }
 
-    pub(super) fn client(
+    fn client(
         self,
         background: &Background,
         store: Arc<dyn Store>,
@@ -355,7 +269,7 @@ async fn checked(client: Client) -> Result<Client, Error> {
     }
 }
 
-pub(super) fn start_background() -> Result<Background, Error> {
+fn start_background() -> Result<Background, Error> {
     Background::start().map_err(|error| {
         Error::Config(format!("the client's thread could not be started: {error}"))
     })
