@@ -37,6 +37,8 @@ mod tokens;
 mod wakeups;
 
 #[cfg(test)]
+pub(crate) mod servers;
+#[cfg(test)]
 mod tests;
 
 pub use drops::drops;

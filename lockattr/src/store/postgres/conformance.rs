@@ -1,33 +1,29 @@
 //! The promises of the trait, on a real server.
 
-use std::env;
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::Command;
 use std::time::Duration;
-
-use tokio::time::{sleep, timeout};
 
 use super::{Postgres, PostgresConfig, Timeouts};
 use crate::owner::Origin;
 use crate::runtime::background::Background;
-use crate::store::conformance;
+use crate::store::conformance::servers::{self, Programs, Servers, free_ports, quiet};
 use crate::store::redis::Access;
 
-/// A server at a socket in a directory of its own; both go with it.
+/// A server at a socket.
 struct OwnServer {
-    process: Child,
-    directory: PathBuf,
     port: u16,
+    programs: Programs,
 }
 
-impl OwnServer {
+impl Servers for OwnServer {
+    type Store = Postgres;
+
     async fn start() -> Self {
-        let directory = env::temp_dir().join(format!("lockattr-{}", Origin::here().new_id()));
-        fs::create_dir(&directory).expect("a directory");
+        let mut programs = Programs::new();
+        let directory = programs.directory().to_owned();
         fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("our directory");
         // The server does not run as root.
         let nobody = 65534;
@@ -44,24 +40,11 @@ impl OwnServer {
             };
             command.current_dir(&directory);
             command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
-            command
         };
         let data = directory.join("data");
-        let made = command("initdb")
-            .args([
-                "--no-sync",
-                "-A",
-                "trust",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "-U",
-                "postgres",
-                "-D",
-            ])
+        let made = quiet(&mut command("initdb"))
+            .args(["--no-sync", "-A", "trust", "-E", "UTF8", "--locale=C"])
+            .args(["-U", "postgres", "-D"])
             .arg(&data)
             .status();
         assert!(
@@ -69,44 +52,24 @@ impl OwnServer {
             "a data directory is made"
         );
         // The port is a part of the socket's name, and nothing listens on it.
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let port = listener.local_addr().expect("a bound port").port();
-        let process = command("postgres")
+        let [port] = free_ports();
+        let mut server = command("postgres");
+        server
             .arg("-D")
             .arg(&data)
             .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"])
             .arg(format!("unix_socket_directories={}", directory.display()))
-            .args(["-p", &port.to_string()])
-            .spawn()
-            .expect("postgres runs");
-        let server = Self {
-            process,
-            directory,
-            port,
-        };
+            .args(["-p", &port.to_string()]);
+        programs.start(&mut server, "postgresql");
+        let server = Self { port, programs };
         // It listens before it lets anybody in.
-        let lets_in = async {
-            while !server.lets_in() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        let lets_in = timeout(Duration::from_secs(20), lets_in).await;
-        lets_in.expect("the server lets clients in");
+        servers::until("the server lets clients in", async || server.lets_in()).await;
         server
     }
 
-    fn lets_in(&self) -> bool {
-        let status = Command::new(program_path("pg_isready"))
-            .arg("-q")
-            .arg("-h")
-            .arg(&self.directory)
-            .args(["-p", &self.port.to_string()])
-            .status();
-        status.expect("pg_isready runs").success()
-    }
-
     fn store(&self, background: &Background) -> Postgres {
-        let path = self.directory.display().to_string().replace('/', "%2F");
+        let path = self.programs.directory().display().to_string();
+        let path = path.replace('/', "%2F");
         let config = PostgresConfig {
             url: &format!("postgres://postgres@{path}:{}/postgres", self.port),
             id: Origin::here().new_id().to_string(),
@@ -118,6 +81,18 @@ impl OwnServer {
             },
         };
         Postgres::new(&config, background).expect("a URL")
+    }
+}
+
+impl OwnServer {
+    fn lets_in(&self) -> bool {
+        let status = Command::new(program_path("pg_isready"))
+            .arg("-q")
+            .arg("-h")
+            .arg(self.programs.directory())
+            .args(["-p", &self.port.to_string()])
+            .status();
+        status.expect("pg_isready runs").success()
     }
 }
 
@@ -135,35 +110,17 @@ fn program_path(program: &str) -> PathBuf {
     found.pop().unwrap_or_else(|| Path::new(program).to_owned())
 }
 
-impl Drop for OwnServer {
-    fn drop(&mut self) {
-        // They are in the way of nobody if this fails.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
 #[tokio::test]
 async fn postgres_keeps_the_promises_of_a_store() {
-    let background = Background::start().expect("a thread");
-    let server = OwnServer::start().await;
-    conformance::check(async || server.store(&background)).await;
+    servers::stores_keep_their_promises::<OwnServer>().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_store_may_be_asked_everything() {
-    let background = Background::start().expect("a thread");
-    let server = OwnServer::start().await;
-    let store = Arc::new(server.store(&background));
-    conformance::check(async || Arc::clone(&store)).await;
+    servers::one_store_may_be_asked_everything::<OwnServer>().await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_gone_is_an_outage() {
-    let background = Background::start().expect("a thread");
-    let server = OwnServer::start().await;
-    let store = server.store(&background);
-    drop(server);
-    conformance::outage(&store).await;
+    servers::servers_that_are_gone_are_an_outage::<OwnServer>().await;
 }
