@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod etcd;
 pub mod fake;
 pub mod fallback;
+pub mod firing;
 pub mod forger;
 pub mod log;
 #[cfg(feature = "metrics")]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use tests::checker::{Rules, check};
 use tests::etcd::Etcd;
+use tests::firing::fire;
 use tests::record::{self, Event, Record};
 use tests::wait;
 use tests::worker::Worker;
@@ -13,33 +13,8 @@ use crate::support::{SLACK, client, nothing_left};
 #[test]
 fn four_processes_fire_50_users_in_5_rounds_and_no_user_runs_twice_at_a_time() {
     let cluster = Etcd::start(3);
-    let record = Record::new();
-    let start = || Worker::start("sync", &cluster.url(), &record, &["50", "5"]);
-    let mut workers = [start(), start(), start(), start()];
-    for worker in &workers {
-        worker.says("ready");
-    }
-    for worker in &mut workers {
-        worker.tell("go");
-    }
-    for worker in &mut workers {
-        assert!(worker.finish().success());
-    }
-    let rules = Rules {
-        ttl: Duration::from_secs(30),
-        longest_call: Duration::from_secs(20),
-    };
-    let findings = check(&record.entries(), rules);
-    findings.assert_clean();
-    let count = |outcome: &str| findings.outcomes.get(outcome).copied().unwrap_or(0);
-    assert_eq!(
-        count("done") + count("busy"),
-        4 * 50 * 5,
-        "{:?}",
-        findings.outcomes
-    );
-    assert_eq!(findings.bodies, count("done"));
-    assert!(count("busy") > 0, "{:?}", findings.outcomes);
+    let fired = fire(4, &cluster.url(), 50, 5);
+    assert_eq!(fired.findings.bodies, fired.count("done"));
     assert!(cluster.keys("lock:").is_empty());
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tests::checker::{Rules, check};
+use tests::firing::fire;
 use tests::postgres::Postgres;
 use tests::record::Record;
 use tests::wait;
@@ -13,32 +13,7 @@ use crate::support::{SLACK, client, nap};
 #[test]
 fn processes_that_make_the_tables_at_once_exclude_each_other_and_log_no_error() {
     let server = Postgres::start();
-    let record = Record::new();
-    let start = || Worker::start("sync", &server.url(), &record, &["40", "3"]);
-    let mut workers = [(); 4].map(|()| start());
-    for worker in &workers {
-        worker.says("ready");
-    }
-    for worker in &mut workers {
-        worker.tell("go");
-    }
-    for worker in &mut workers {
-        assert!(worker.finish().success());
-    }
-    let rules = Rules {
-        ttl: Duration::from_secs(30),
-        longest_call: Duration::from_secs(20),
-    };
-    let findings = check(&record.entries(), rules);
-    findings.assert_clean();
-    let count = |outcome: &str| findings.outcomes.get(outcome).copied().unwrap_or(0);
-    assert_eq!(
-        count("done") + count("busy"),
-        4 * 40 * 3,
-        "{:?}",
-        findings.outcomes
-    );
-    assert!(count("busy") > 0, "{:?}", findings.outcomes);
+    fire(4, &server.url(), 40, 3);
     assert!(server.locks().is_empty());
     assert_eq!(server.logged_errors(), [""; 0]);
 }

