@@ -7,7 +7,7 @@ use tests::proxy::Proxy;
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::nap;
+use crate::support::{BOUND, nap};
 
 mod answers;
 mod away;
@@ -76,6 +76,22 @@ impl Nodes {
         let owner = Some(lease.owner().to_owned());
         let all = || self.votes().iter().all(|vote| *vote == owner);
         wait::within("all nodes have given their votes", CLEARED, all).await;
+    }
+
+    /// Takes leases until one has the vote of every node.
+    async fn all_vote_again(&self, locks: &Client) {
+        let start = std::time::Instant::now();
+        loop {
+            let lease = take(locks).await;
+            let owner = Some(lease.owner().to_owned());
+            nap(20).await;
+            let all = self.votes().iter().all(|vote| *vote == owner);
+            lease.release().await.expect("a release");
+            if all {
+                return;
+            }
+            assert!(start.elapsed() < BOUND, "a node that is back does not vote");
+        }
     }
 
     /// Waits until no lock or wait queue is left anywhere.

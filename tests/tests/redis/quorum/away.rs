@@ -8,27 +8,26 @@ use tests::server::Server;
 use super::{KEY, Nodes, is_busy, is_unavailable, take};
 use crate::support::{BOUND, SLACK, nap};
 
-/// Many calls take less than one that waits for a node.
-const CALLS: u32 = 200;
-const QUICK: Duration = Duration::from_millis(800);
+/// Half of many calls take less than any would that waits for a node, on a machine with other work too.
+const CALLS: usize = 200;
+const QUICK: Duration = Duration::from_millis(100);
 
 /// As many requests are under way at a silent node, beside probes, however many calls there are.
 const MOST_LATE: u64 = 64;
 
 async fn calls(locks: &lockattr::Client, what: &str) {
-    let start = Instant::now();
-    let mut longest = Duration::ZERO;
+    let mut took = Vec::new();
     for _ in 0..CALLS {
         let begun = Instant::now();
         take(locks).await.release().await.unwrap();
-        longest = longest.max(begun.elapsed());
+        took.push(begun.elapsed());
     }
+    took.sort();
+    let (half, longest) = (took[CALLS / 2], took[CALLS - 1]);
     assert!(
-        longest < QUICK,
-        "{what}: one of {CALLS} calls took {longest:?}"
+        half < QUICK && longest < BOUND,
+        "{what}: half of {CALLS} calls took {half:?}, the longest {longest:?}"
     );
-    let all = start.elapsed();
-    assert!(all < QUICK * 5, "{what}: {CALLS} calls took {all:?}");
 }
 
 #[tokio::test]
@@ -90,6 +89,8 @@ async fn a_minority_that_comes_and_goes_slows_nobody() {
         calls(&locks, "healed").await;
         proxy.cut();
         calls(&locks, "cut").await;
+        // While it is not back, the next to go would leave no majority.
+        nodes.all_vote_again(&locks).await;
     }
     nodes.nothing_left().await;
 }
