@@ -10,7 +10,7 @@
 //!
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
 //! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
-//! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
+//! commands of many callers together over a `wire`, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there. What
@@ -47,6 +47,7 @@ mod fault;
 mod greeting;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod login;
 mod message;
 mod names;
 mod probe;
@@ -71,6 +72,7 @@ mod transport;
 mod unanswered;
 mod wakeups;
 mod watchdog;
+mod wire;
 
 pub(crate) use access::Access;
 #[cfg(any(

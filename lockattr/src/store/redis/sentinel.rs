@@ -27,8 +27,9 @@ use super::credentials::Login;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::server::Server;
-use super::target::{RawConnection, Target};
+use super::target::Target;
 use super::transport::Transport;
+use super::wire::Wire;
 use crate::error::Error;
 use crate::runtime::background::Elapsed;
 use crate::runtime::jitter::jittered;
@@ -78,7 +79,7 @@ pub(super) struct Sentinels {
 
 /// What became of an attempt to connect to a candidate.
 enum CandidateAttempt {
-    IsPrimary(RawConnection),
+    IsPrimary(Wire),
     /// It is not, or does not answer; the words follow "the Redis server at …".
     Failed(String),
     /// It has not answered in the time that there was.
@@ -152,7 +153,7 @@ impl Sentinels {
         &self,
         server: &Arc<Server>,
         within: Instant,
-    ) -> Result<(RawConnection, u64), String> {
+    ) -> Result<(Wire, u64), String> {
         self.start(server);
         let mut failed: Option<(Address, String)> = None;
         loop {
@@ -250,9 +251,9 @@ impl Sentinels {
     ) -> CandidateAttempt {
         let attempt = async {
             let asked = async {
-                let connection = self.target.redis(candidate)?.connection().await?;
+                let mut connection = self.target.redis(candidate)?.connection().await?;
                 let role = redis::cmd("ROLE");
-                let asked = server.greeting.with_question(&connection.redis, &role);
+                let asked = server.greeting.with_question(&mut connection, &role);
                 let role = asked.await?.extract_error()?;
                 Ok((connection, role))
             };

@@ -19,7 +19,8 @@ use super::connection::WeakConnection;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::sentinel::{self, SentinelTarget, Sentinels};
-use super::target::{self, RawConnection, Target};
+use super::target::{self, Target};
+use super::wire::Wire;
 use crate::error::{Error, StoreError};
 use crate::runtime::background::{Background, Elapsed};
 
@@ -128,10 +129,7 @@ impl Server {
     }
 
     /// Connects, until that moment at most. Also says how often the server had moved by then.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        within: Instant,
-    ) -> Result<(RawConnection, u64), Fault> {
+    pub(super) async fn open(self: &Arc<Self>, within: Instant) -> Result<(Wire, u64), Fault> {
         let told = |why: &str| {
             StoreError::unreachable(format!("cannot connect to {}{why}", self.address()))
         };
@@ -174,13 +172,13 @@ impl Server {
         }
     }
 
-    async fn open_at(&self, target: &Target) -> RedisResult<RawConnection> {
-        let connection = target.connection().await?;
+    async fn open_at(&self, target: &Target) -> RedisResult<Wire> {
+        let mut connection = target.connection().await?;
         // A server that is stopped accepts connections, and so does one that has too many clients. The
         // connection counts as made once something was answered.
         let asked = self
             .greeting
-            .with_question(&connection.redis, &redis::cmd("TIME"))
+            .with_question(&mut connection, &redis::cmd("TIME"))
             .await?;
         match asked {
             Value::ServerError(error) if is_full(error.details()) => Err(error.into()),

@@ -3,17 +3,16 @@
 //! An error about a URL never repeats the URL, which may hold a password. Timeouts are left to the
 //! caller, and so is what is done with a connection.
 
-use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult,
-};
+use redis::aio::PubSub;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
 use super::access::Access;
 use super::addresses::Address;
 use super::credentials::Login;
 use super::greeting::Greeting;
+use super::login::logged_in;
 use super::transport::Transport;
+use super::wire::Wire;
 use crate::error::Error;
 
 /// The schemes of a URL, and whether each means TLS.
@@ -31,21 +30,6 @@ pub(crate) struct Target {
     address: ConnectionInfo,
     login: Login,
     transport: Transport,
-}
-
-/// An open connection of the redis client, and the task that drives it where the client has none.
-pub(super) struct RawConnection {
-    pub(super) redis: MultiplexedConnection,
-    pub(super) task: Option<DriverTask>,
-}
-
-/// Ends the task when dropped.
-pub(super) struct DriverTask(tokio::task::JoinHandle<()>);
-
-impl Drop for DriverTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// Reads a URL.
@@ -100,16 +84,10 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let info = plain.as_str().into_connection_info().map_err(refused)?;
     let login = Login::new(info.redis_settings().clone(), access.credentials.as_ref());
     Ok(Target {
-        address: without_delay(info),
+        address: info,
         login: login.map_err(|why| unusable(&why))?,
         transport,
     })
-}
-
-/// Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-fn without_delay(address: ConnectionInfo) -> ConnectionInfo {
-    let settings = address.tcp_settings().clone().set_nodelay(true);
-    address.set_tcp_settings(settings)
 }
 
 impl Target {
@@ -117,43 +95,26 @@ impl Target {
     pub(super) fn at(address: &Address, login: Login, transport: Transport) -> RedisResult<Self> {
         let address = ConnectionAddr::Tcp(address.host.clone(), address.port);
         Ok(Self {
-            address: without_delay(address.into_connection_info()?),
+            address: address.into_connection_info()?,
             login,
             transport,
         })
     }
 
-    /// Connects and logs in. The connection is driven on the runtime that this is polled on.
-    pub(super) async fn connection(&self) -> RedisResult<RawConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
+    /// Connects and logs in, on the runtime that this is polled on.
+    pub(super) async fn connection(&self) -> RedisResult<Wire> {
+        let stream = self.transport.stream(self.address()).await?;
         // The redis client would name its library in a round trip of its own; `greeting` does that.
         let login = self.login.settings().await?.set_skip_set_lib_name();
-        if self.is_tls() {
-            let stream = self.transport.stream(self.address()).await?;
-            let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-            let (redis, driver) = connecting.await?;
-            return Ok(RawConnection {
-                redis,
-                task: Some(DriverTask(tokio::spawn(driver))),
-            });
-        }
-        let client = Client::open(self.address.clone().set_redis_settings(login))?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        Ok(RawConnection {
-            redis: connecting.await?,
-            task: None,
-        })
+        Ok(Wire::new(logged_in(stream, &login).await?))
     }
 
     /// The same for a connection that subscribes to channels, which cannot introduce itself later.
     pub(super) async fn pubsub(&self, greeting: &Greeting) -> RedisResult<PubSub> {
-        let login = self.login.settings().await?;
-        let mut stream = self.transport.stream(self.address()).await?;
-        greeting.on_stream(&mut stream, &login).await?;
+        let mut wire = self.connection().await?;
+        greeting.alone(&mut wire).await?;
         let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
-        PubSub::new(&logged_in, stream).await
+        PubSub::new(&logged_in, wire.into_stream()).await
     }
 
     /// The same with another host and port.

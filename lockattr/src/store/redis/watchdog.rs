@@ -48,11 +48,7 @@ impl Watchdog {
             Availability::Unfit => return Err(ended()),
         };
         let sent = Instant::now();
-        let mut sending = if self.asking {
-            batcher.send_asking(command)
-        } else {
-            batcher.send(command)
-        };
+        let mut sending = batcher.send(command, self.asking);
         let mut seen = sending.batcher.replies();
         let answer = loop {
             let until = Instant::now() + patience;
