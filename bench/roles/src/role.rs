@@ -103,7 +103,9 @@ pub fn run(role: impl Future<Output = ()>) {
         thread::sleep(PATIENCE);
         exit(1);
     });
-    let workers = env::var(WORKERS).ok().and_then(|number| number.parse().ok());
+    let workers = env::var(WORKERS)
+        .ok()
+        .and_then(|number| number.parse().ok());
     let mut builder = match workers {
         Some(workers) => {
             let mut builder = Builder::new_multi_thread();

@@ -119,7 +119,10 @@ impl Fault {
 
     /// The same before the command was sent.
     pub(super) fn unsent() -> Self {
-        Self::fatal(StoreError::unreachable("the connection has ended"))
+        Self {
+            soon: true,
+            ..Self::fatal(StoreError::unreachable("the connection has ended"))
+        }
     }
 
     /// What to tell of a single server: with what to do where it is a node of a cluster.
