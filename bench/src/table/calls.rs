@@ -1,23 +1,24 @@
-//! A million short calls.
+//! Ten million short calls.
 
-use super::{Effort, Play, alternate, cell, label, words};
+use super::{Effort, Play, alternate, at_most, cell, label, words};
 use crate::arena::Arena;
 use crate::child::ANY;
 use crate::number;
 use crate::report::{Section, Table};
-use crate::subject::{ATTRIBUTE, LOCKATTR, RAW};
+use crate::subject::{ATTRIBUTE, RAW};
 
 /// What a process may grow by and still be called flat: some buffers.
 const FLAT: f64 = 1024.0 * 1024.0;
 
 pub(super) fn measure(effort: Effort) -> Section {
-    let calls: u64 = effort.pick(1_000_000, 100_000);
+    let calls: u64 = effort.pick(10_000_000, 200_000);
     let mut section = Section::new(
-        "A million short calls",
+        "Ten million short calls",
         "nothing pinned",
         &format!(
             "{} calls by 64 tasks of one client, each on a key of its own, once: the memory of the process \
-             when the first hundredth was done, after half, and at the end.",
+             when the first hundredth was done, after half, and at the end; and how long a call of the second half \
+             took, beside one of the first.",
             number::digits(calls as f64)
         ),
     );
@@ -28,6 +29,7 @@ pub(super) fn measure(effort: Effort) -> Section {
         "in the middle",
         "after",
         "calls a second",
+        "second half",
     ];
     let mut table = Table::new("", &columns);
     let play = Play {
@@ -36,7 +38,7 @@ pub(super) fn measure(effort: Effort) -> Section {
         words: words(&[&calls]),
         cores: ANY,
     };
-    let subjects = [LOCKATTR, ATTRIBUTE, RAW];
+    let subjects = [ATTRIBUTE, RAW];
     // Memory does not vary as times do: one round.
     for (subject, found) in subjects
         .iter()
@@ -56,6 +58,9 @@ pub(super) fn measure(effort: Effort) -> Section {
             cell(found, |found| {
                 number::digits(calls as f64 / found.one("time"))
             }),
+            cell(found, |found| {
+                format!("{} ×", number::digits(found.one("drift")))
+            }),
         ]);
         if subject.id == ATTRIBUTE.id {
             let grown = found.map(|found| found.one("after") - found.one("middle"));
@@ -67,6 +72,8 @@ pub(super) fn measure(effort: Effort) -> Section {
                 (text, grown < FLAT)
             };
             section.aim("attribute: memory flat", grown.map(show));
+            let drift = found.map(|found| found.one("drift"));
+            section.aim("attribute: no drift", at_most(drift, 1.1, "×"));
         }
     }
     section.tables.push(table);

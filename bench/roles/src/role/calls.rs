@@ -23,10 +23,15 @@ pub(super) async fn play<L: Calls>(url: &str, words: &Words) {
     let start = Instant::now();
     tell("before", memory());
     run(&locks, &next, calls / 2).await;
+    let first_half = start.elapsed();
     tell("middle", memory());
     run(&locks, &next, calls).await;
     tell("after", memory());
-    tell("time", start.elapsed().as_secs_f64());
+    let time = start.elapsed();
+    tell("time", time.as_secs_f64());
+    // A hundredth was done before.
+    let drift = (time - first_half).as_secs_f64() / 50.0 / (first_half.as_secs_f64() / 49.0);
+    tell("drift", drift);
 }
 
 /// Calls until so many were made since the start.
