@@ -176,7 +176,7 @@ pub struct Shown {
     /// The lock, as a list has it.
     pub listed: Listed,
     /// Those who wait, in their order; the first thousand.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<Waiter>,
     /// What each server has of it, where it is kept on several.
     pub parts: Vec<Part>,
 }
@@ -184,7 +184,7 @@ pub struct Shown {
 impl Shown {
     /// A lock that is kept in one place.
     #[must_use]
-    pub fn new(listed: Listed, queue: Vec<Waiting>) -> Self {
+    pub fn new(listed: Listed, queue: Vec<Waiter>) -> Self {
         Self {
             listed,
             queue,
@@ -203,7 +203,7 @@ impl Shown {
 /// One that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Waiting {
+pub struct Waiter {
     /// The whole owner that it will be.
     pub owner: String,
     /// Since when it has asked, where that is known.
@@ -212,7 +212,7 @@ pub struct Waiting {
     pub ttl: Option<Duration>,
 }
 
-impl Waiting {
+impl Waiter {
     /// One that waits.
     #[must_use]
     pub fn new(owner: impl Into<String>, since: Option<SystemTime>, ttl: Option<Duration>) -> Self {

@@ -11,6 +11,15 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::words;
 
+/// How a command ends that reads a list.
+pub(crate) const EXITS: [Exit; 5] = [
+    Exit::OK,
+    Exit::NOTHING,
+    Exit::INCOMPLETE,
+    Exit::USAGE,
+    Exit::UNAVAILABLE,
+];
+
 /// Which locks are wanted, and in which order.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Selection {

@@ -7,19 +7,12 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::Global;
-use crate::exit::{self, Answer, Exit};
-use crate::gather::{self, Selection, gather};
+use crate::exit::{self, Answer};
+use crate::gather::{self, EXITS, Selection, gather};
 use crate::output::Output;
 use crate::{rows, screen, words};
 
 fn after_help() -> String {
-    let codes = [
-        Exit::OK,
-        Exit::NOTHING,
-        Exit::INCOMPLETE,
-        Exit::USAGE,
-        Exit::UNAVAILABLE,
-    ];
     format!(
         "\
 Nothing is held up by it: the store is read in small steps. What is taken or given back meanwhile may be shown \
@@ -32,7 +25,7 @@ Examples:
   lockattr list --state held --json        an object a line
 
 {}",
-        exit::listed(&codes, &[])
+        exit::listed(&EXITS, &[])
     )
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use lockattr::store::inspect::{Entry, EntryKind, Part, Shown, Waiting};
+use lockattr::store::inspect::{Entry, EntryKind, Part, Shown, Waiter};
 use serde_json::{Value, json};
 
 use crate::cli::Global;
@@ -195,7 +195,7 @@ fn queue(shown: &Shown, now: SystemTime) -> Vec<String> {
     lines
 }
 
-fn waiting_line(waiting: &Waiting, now: SystemTime) -> String {
+fn waiting_line(waiting: &Waiter, now: SystemTime) -> String {
     let asked = |since| format!(", for {}", length(words::age(since, now)));
     let ttl = |ttl: Duration| format!(", wants it for {}", length(ttl));
     format!(

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::cli::{Global, duration};
 use crate::exit::{self, Answer, Exit};
-use crate::gather::{self, Gathered, Selection, gather, oldest};
+use crate::gather::{self, EXITS, Gathered, Selection, gather, oldest};
 use crate::interrupts::Interrupts;
 use crate::output::Output;
 use crate::rows;
@@ -20,13 +20,6 @@ use crate::screen::{self, Screen};
 use crate::words;
 
 fn after_help() -> String {
-    let codes = [
-        Exit::OK,
-        Exit::NOTHING,
-        Exit::INCOMPLETE,
-        Exit::USAGE,
-        Exit::UNAVAILABLE,
-    ];
     format!(
         "\
 On a terminal the list is drawn in place until Ctrl-C; elsewhere each look is written below the last one. What has \
@@ -38,7 +31,7 @@ Examples:
   lockattr watch --looks 1 --json
 
 {}",
-        exit::listed(&codes, &[])
+        exit::listed(&EXITS, &[])
     )
 }
 

@@ -18,7 +18,7 @@ use super::{Etcd, op, range};
 use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::{
-    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Shown, Waiting,
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Shown, Waiter,
 };
 
 mod doctor;
@@ -106,7 +106,7 @@ impl Etcd {
             .filter_map(|place| match Stored::read(place) {
                 Stored::Claimed { owner, ttl, .. } => {
                     let since = crate::owner::since(owner);
-                    Some(Waiting::new(owner, since, Some(ttl)))
+                    Some(Waiter::new(owner, since, Some(ttl)))
                 }
                 _ => None,
             });

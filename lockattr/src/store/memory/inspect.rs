@@ -8,7 +8,7 @@ use super::{Memory, slots};
 use crate::owner;
 use crate::store::Reply;
 use crate::store::inspect::{
-    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiting,
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiter,
     matches,
 };
 
@@ -32,7 +32,7 @@ impl Inspect for Memory {
                 .filter(|waiter| waiter.slots.names().iter().any(|name| name == lock))
                 .map(|waiter| {
                     let since = owner::since(&waiter.owner);
-                    Waiting::new(&waiter.owner, since, Some(waiter.ttl))
+                    Waiter::new(&waiter.owner, since, Some(waiter.ttl))
                 });
             Ok(Shown::new(listed, queue.collect()))
         })

@@ -9,7 +9,7 @@ use super::votes::{majority, unavailable};
 use crate::error::StoreError;
 use crate::runtime::together::all;
 use crate::store::inspect::{
-    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Part, Severity, Shown, Waiting,
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Part, Severity, Shown, Waiter,
 };
 use crate::store::{Reply, Store};
 
@@ -187,8 +187,8 @@ fn is_later(own: &EntryKind, shown: &EntryKind) -> bool {
 }
 
 /// Those who wait at any node, in the order in which they have asked.
-fn queue<'a>(queues: impl Iterator<Item = &'a [Waiting]>) -> Vec<Waiting> {
-    let mut all: Vec<Waiting> = Vec::new();
+fn queue<'a>(queues: impl Iterator<Item = &'a [Waiter]>) -> Vec<Waiter> {
+    let mut all: Vec<Waiter> = Vec::new();
     for waiting in queues.flatten() {
         if all.iter().all(|known| known.owner != waiting.owner) {
             all.push(waiting.clone());

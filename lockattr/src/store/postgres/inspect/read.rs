@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{moment, number, unexpected, value};
 use crate::error::StoreError;
 use crate::owner;
-use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiting};
+use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
 use crate::store::postgres::live::Answer;
 use crate::store::postgres::sql;
 
@@ -105,7 +105,7 @@ pub(super) fn shown(lock: &str, answer: &Answer) -> Result<Shown, StoreError> {
         if value(row, 1)? == "waiting" {
             let (owner, ttl) = (value(row, 3)?, number(value(row, 5)?)?);
             let ttl = Some(Duration::from_micros(ttl));
-            queue.push(Waiting::new(owner, owner::since(owner), ttl));
+            queue.push(Waiter::new(owner, owner::since(owner), ttl));
         }
     }
     let listed = listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0));

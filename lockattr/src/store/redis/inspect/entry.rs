@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::owner;
-use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiting};
+use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
 use crate::store::redis::reply::{integer, text};
 use crate::store::redis::stored::Stored;
 
@@ -94,11 +94,11 @@ fn millis(since: SystemTime) -> Option<u128> {
 }
 
 /// One that waits, by its entry in a queue.
-pub(super) fn waiting(entry: &str) -> Option<Waiting> {
+pub(super) fn waiting(entry: &str) -> Option<Waiter> {
     let mut words = entry.split(' ');
     let (owner, ttl) = (words.next()?, words.next()?);
     let ttl = Duration::from_millis(ttl.parse().ok()?);
-    Some(Waiting::new(owner, owner::since(owner), Some(ttl)))
+    Some(Waiter::new(owner, owner::since(owner), Some(ttl)))
 }
 
 /// What `inspect.lua` has answered.

@@ -9,7 +9,7 @@ use super::super::protocol::{Code, NodeKind, Request, children, data};
 use super::super::session::Pending;
 use super::super::step::{ServerTime, Step, listed};
 use crate::owner;
-use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiting};
+use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
 
 /// So many of those who wait are shown.
 const MOST_SHOWN: usize = 1000;
@@ -166,7 +166,7 @@ impl Stored {
                 waiters += 1;
                 if queue.len() < MOST_SHOWN {
                     let since = owner::since(&owner);
-                    queue.push(Waiting::new(owner, since, Some(place.ttl)));
+                    queue.push(Waiter::new(owner, since, Some(place.ttl)));
                 }
             }
         }
