@@ -48,9 +48,7 @@ impl Keeper {
         let claims: Vec<Held<'_>> = batch
             .iter()
             .zip(&owners)
-            .map(|((_, lease), owner)| {
-                lease.claim(owner, ttl_to_ask(lease)).held(lease.slot())
-            })
+            .map(|((_, lease), owner)| lease.claim(owner, ttl_to_ask(lease)).held(lease.slot()))
             .collect();
         let ended: Vec<_> = batch
             .iter()

@@ -32,7 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
@@ -44,6 +45,7 @@ mod context;
 mod health;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod losses;
 mod node;
 mod owned;
 mod release;
@@ -162,6 +164,12 @@ impl Store for Quorum {
             }
             longest
         })
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        for node in self.nodes.iter() {
+            node.tell_ended(&leases);
+        }
     }
 
     fn in_callers_time(&self) -> bool {

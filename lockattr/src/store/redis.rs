@@ -27,7 +27,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
@@ -47,6 +48,7 @@ mod fault;
 mod greeting;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod losses;
 mod message;
 mod names;
 mod probe;
@@ -247,6 +249,12 @@ impl Redis {
         self.connections.deadline(2 * self.request_timeout)
     }
 
+    /// Has leases that are kept here renewed at once where the server may have forgotten them.
+    fn watch_losses(&self, leases: HeldLeases, is_kept: losses::IsKept) {
+        let server = self.connections.server();
+        losses::watch(server, &self.watchdog, &self.scripts.renew, leases, is_kept);
+    }
+
     fn protocol_error(&self, answer: &Value) -> Fault {
         // Further answers on the connection may belong to other commands.
         self.connections.discard_any();
@@ -290,6 +298,10 @@ impl Store for Redis {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.connections.settled(owner))
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.watch_losses(leases, Box::new(|_| true));
     }
 
     #[cfg(feature = "inspect")]

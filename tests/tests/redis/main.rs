@@ -53,6 +53,7 @@ mod keys;
 mod late_renewals;
 mod late_requests;
 mod lifetimes;
+mod losses;
 mod matrix;
 mod memory;
 mod mixture;

@@ -41,7 +41,7 @@ const BATCH_SIZE: usize = 32;
 pub(super) struct Batcher {
     redis: MultiplexedConnection,
     inner: Arc<BatcherInner>,
-    _task: Option<DriverTask>,
+    _task: DriverTask,
 }
 
 /// What callers and the driver share.

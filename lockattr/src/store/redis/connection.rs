@@ -1,8 +1,9 @@
 //! One connection on one runtime: made when it is needed, and replaced when it fails.
 //!
 //! All callers of a runtime share it, and an attempt to connect: everybody who needs the connection waits
-//! for the same attempt, and fails with it. No lock is held while anything is dropped or spawned. Which
-//! connection a caller uses is left to `connections`.
+//! for the same attempt, and fails with it. One that ends while nobody asks is dropped at once, so that the
+//! next caller does not find out first. No lock is held while anything is dropped or spawned. Which connection
+//! a caller uses is left to `connections`; what follows from a loss, to `losses`.
 
 use std::fmt;
 use std::mem;
@@ -87,8 +88,12 @@ impl Connection {
             runtime,
             state: Mutex::new(ConnectionState::Down),
         }));
-        server.watch_over(WeakConnection(Arc::downgrade(&connection.0)));
+        server.watch_over(connection.downgrade());
         connection
+    }
+
+    pub(super) fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.0))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -160,11 +165,28 @@ impl Connection {
         };
         drop(state);
         drop(discarded);
+        self.0.server.lost_connection();
     }
 
     async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
-        let (connection, moves) = self.0.server.open(within).await?;
-        Ok((Batcher::new(connection, &self.0.runtime), moves))
+        let (mut connection, moves) = self.0.server.open(within).await?;
+        let ended = connection.task.ended();
+        let batcher = Batcher::new(connection, &self.0.runtime);
+        let (this, failed) = (Arc::downgrade(&self.0), Arc::downgrade(&batcher));
+        let server = Arc::downgrade(&self.0.server);
+        self.0.server.background.spawn(async move {
+            ended.await;
+            if let Some(this) = this.upgrade()
+                && let Some(failed) = failed.upgrade()
+            {
+                Self(this).discard(&failed);
+            }
+            // Also where its runtime has ended, and the connection with it.
+            if let Some(server) = server.upgrade() {
+                server.lost_connection();
+            }
+        });
+        Ok((batcher, moves))
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
@@ -227,7 +249,7 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// A connection that is dropped when its server moves.
+/// A connection for who does not keep it open.
 #[derive(Clone)]
 pub(super) struct WeakConnection(Weak<ConnectionInner>);
 
@@ -236,9 +258,13 @@ impl WeakConnection {
         self.0.strong_count() > 0
     }
 
+    pub(super) fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection)
+    }
+
     pub(super) fn discard(&self) {
-        if let Some(connection) = self.0.upgrade() {
-            Connection(connection).discard_any();
+        if let Some(connection) = self.upgrade() {
+            connection.discard_any();
         }
     }
 }

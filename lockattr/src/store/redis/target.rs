@@ -5,9 +5,11 @@
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisConnectionInfo, RedisResult,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    RedisResult,
 };
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::access::Access;
 use super::addresses::Address;
@@ -33,18 +35,46 @@ pub(crate) struct Target {
     transport: Transport,
 }
 
-/// An open connection of the redis client, and the task that drives it where the client has none.
+/// An open connection of the redis client, and the task that drives it.
 pub(super) struct RawConnection {
     pub(super) redis: MultiplexedConnection,
-    pub(super) task: Option<DriverTask>,
+    pub(super) task: DriverTask,
 }
 
 /// Ends the task when dropped.
-pub(super) struct DriverTask(tokio::task::JoinHandle<()>);
+pub(super) struct DriverTask {
+    task: JoinHandle<()>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl DriverTask {
+    fn spawn(driver: impl Future<Output = ()> + Send + 'static) -> Self {
+        let (ends, ended) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move {
+            // Dropped with the task, however that ends.
+            let _ends = ends;
+            driver.await;
+        });
+        Self {
+            task,
+            ended: Some(ended),
+        }
+    }
+
+    /// Waits until the connection is closed, by either side, or has ended with its runtime. For one caller.
+    pub(super) fn ended(&mut self) -> impl Future<Output = ()> + Send + use<> {
+        let ended = self.ended.take();
+        async move {
+            if let Some(ended) = ended {
+                let _ = ended.await;
+            }
+        }
+    }
+}
 
 impl Drop for DriverTask {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -100,16 +130,10 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let info = plain.as_str().into_connection_info().map_err(refused)?;
     let login = Login::new(info.redis_settings().clone(), access.credentials.as_ref());
     Ok(Target {
-        address: without_delay(info),
+        address: info,
         login: login.map_err(|why| unusable(&why))?,
         transport,
     })
-}
-
-/// Nagle's algorithm would hold small commands back until earlier ones are acknowledged.
-fn without_delay(address: ConnectionInfo) -> ConnectionInfo {
-    let settings = address.tcp_settings().clone().set_nodelay(true);
-    address.set_tcp_settings(settings)
 }
 
 impl Target {
@@ -117,7 +141,7 @@ impl Target {
     pub(super) fn at(address: &Address, login: Login, transport: Transport) -> RedisResult<Self> {
         let address = ConnectionAddr::Tcp(address.host.clone(), address.port);
         Ok(Self {
-            address: without_delay(address.into_connection_info()?),
+            address: address.into_connection_info()?,
             login,
             transport,
         })
@@ -130,20 +154,13 @@ impl Target {
             .set_response_timeout(None);
         // The redis client would name its library in a round trip of its own; `greeting` does that.
         let login = self.login.settings().await?.set_skip_set_lib_name();
-        if self.is_tls() {
-            let stream = self.transport.stream(self.address()).await?;
-            let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-            let (redis, driver) = connecting.await?;
-            return Ok(RawConnection {
-                redis,
-                task: Some(DriverTask(tokio::spawn(driver))),
-            });
-        }
-        let client = Client::open(self.address.clone().set_redis_settings(login))?;
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let stream = self.transport.stream(self.address()).await?;
+        // Driven by a task of our own, which tells its end: the redis client's would be asked first.
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
+        let (redis, driver) = connecting.await?;
         Ok(RawConnection {
-            redis: connecting.await?,
-            task: None,
+            redis,
+            task: DriverTask::spawn(driver),
         })
     }
 

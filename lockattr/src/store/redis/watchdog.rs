@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 
-use super::connection::{Availability, Connection};
+use super::batcher::Batcher;
+use super::connection::{Availability, Connection, WeakConnection};
 use super::connections::{Answer, classify, connect_result, ended, silent};
+use super::fault::Fault;
 use super::server::Server;
 use crate::runtime::background::Elapsed;
 
@@ -19,6 +21,17 @@ pub(super) struct Watchdog {
     connection: Connection,
     /// Whether what is renewed is on its way to this node of a cluster.
     asking: bool,
+}
+
+/// The same for who does not keep it open.
+pub(super) struct WeakWatchdog(WeakConnection);
+
+impl WeakWatchdog {
+    pub(super) fn upgrade(&self) -> Option<Watchdog> {
+        let asking = false;
+        let connection = self.0.upgrade()?;
+        Some(Watchdog { connection, asking })
+    }
 }
 
 impl Watchdog {
@@ -37,16 +50,25 @@ impl Watchdog {
         }
     }
 
+    pub(super) fn downgrade(&self) -> WeakWatchdog {
+        WeakWatchdog(self.connection.downgrade())
+    }
+
+    /// The connection, made if need be. The connect timeout bounds that.
+    pub(super) async fn connected(&self) -> Result<Arc<Batcher>, Fault> {
+        match self.connection.availability() {
+            Availability::Up(batcher) => Ok(batcher),
+            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await),
+            Availability::Unfit => Err(ended()),
+        }
+    }
+
     /// Sends one command.
     ///
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be silent:
     /// while other replies come in, this one is on its way.
     pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
-        let batcher = match self.connection.availability() {
-            Availability::Up(batcher) => batcher,
-            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
-            Availability::Unfit => return Err(ended()),
-        };
+        let batcher = self.connected().await?;
         let sent = Instant::now();
         let mut sending = if self.asking {
             batcher.send_asking(command)
