@@ -86,6 +86,7 @@ use connections::Connections;
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsProvider;
 use fault::Fault;
+use losses::{Keeps, KeepsAll};
 use names::Names;
 use repeated_releases::{RecentReleases, Repeating};
 use replicas::Acknowledgements;
@@ -250,9 +251,9 @@ impl Redis {
     }
 
     /// Has leases that are kept here renewed at once where the server may have forgotten them.
-    fn watch_losses(&self, leases: HeldLeases, is_kept: losses::IsKept) {
+    fn watch_losses(&self, leases: HeldLeases, keeps: impl Keeps) {
         let server = self.connections.server();
-        losses::watch(server, &self.watchdog, &self.scripts.renew, leases, is_kept);
+        losses::watch(server, &self.watchdog, &self.scripts.renew, leases, keeps);
     }
 
     fn protocol_error(&self, answer: &Value) -> Fault {
@@ -301,7 +302,7 @@ impl Store for Redis {
     }
 
     fn tell_ended(&self, leases: HeldLeases) {
-        self.watch_losses(leases, Box::new(|_| true));
+        self.watch_losses(leases, KeepsAll);
     }
 
     #[cfg(feature = "inspect")]

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::support::{behind_a_proxy, client, nap, pair, runtimes, timed};
 
 /// No renewal is due within a test.
-const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// How soon after its server is back a body is stopped: the longest pause between two attempts to connect is a
 /// quarter of a second; and the room for a busy machine.

@@ -54,6 +54,7 @@ mod late_renewals;
 mod late_requests;
 mod lifetimes;
 mod losses;
+mod losses_of_topologies;
 mod matrix;
 mod memory;
 mod mixture;

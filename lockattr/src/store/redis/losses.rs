@@ -32,15 +32,32 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// How long the server may take to answer before another connection is tried.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Says whether a lock is kept at this server.
-pub(super) type IsKept = Box<dyn Fn(&Claim<'_>) -> bool + Send + Sync>;
+/// What a server keeps.
+pub(super) trait Keeps: Send + Sync + 'static {
+    /// Whether it keeps a lock of the claim.
+    fn keeps(&self, claim: &Claim<'_>) -> bool;
+
+    /// It does not answer.
+    fn is_away(&self);
+}
+
+/// The server is the only one.
+pub(super) struct KeepsAll;
+
+impl Keeps for KeepsAll {
+    fn keeps(&self, _: &Claim<'_>) -> bool {
+        true
+    }
+
+    fn is_away(&self) {}
+}
 
 /// What is watched: the connections to one server.
-struct Losses {
+struct Losses<K> {
     watchdog: WeakWatchdog,
     script: Weak<Lua>,
     leases: HeldLeases,
-    is_kept: IsKept,
+    keeps: K,
 }
 
 /// Watches the connections to a server from now on, for as long as its client lives.
@@ -49,19 +66,19 @@ pub(super) fn watch(
     watchdog: &Watchdog,
     script: &Arc<Lua>,
     leases: HeldLeases,
-    is_kept: IsKept,
+    keeps: impl Keeps,
 ) {
     let losses = Losses {
         watchdog: watchdog.downgrade(),
         script: Arc::downgrade(script),
         leases,
-        is_kept,
+        keeps,
     };
     let to_come = server.losses_to_come();
     server.background.spawn(losses.run(to_come));
 }
 
-impl Losses {
+impl<K: Keeps> Losses<K> {
     async fn run(self, mut to_come: watch::Receiver<u64>) {
         // The connection over which every lease is known to have been renewed, or taken since.
         let mut trusted: Weak<Batcher> = Weak::new();
@@ -70,18 +87,18 @@ impl Losses {
             loop {
                 sleep(jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                if !self.leases.any(|claim| (self.is_kept)(&claim)) {
+                if !self.leases.any(|claim| self.keeps.keeps(&claim)) {
                     break;
                 }
                 match self.connect(&trusted).await {
                     Some(Ok(None)) => break,
                     Some(Ok(Some(connection))) => {
                         trusted = connection;
-                        self.leases.renew(|claim| (self.is_kept)(&claim));
+                        self.leases.renew(|claim| self.keeps.keeps(&claim));
                         sleep(jittered(BETWEEN)).await;
                         break;
                     }
-                    Some(Err(_)) => {}
+                    Some(Err(_)) => self.keeps.is_away(),
                     None => return,
                 }
             }

@@ -11,7 +11,29 @@ use super::nodes::Nodes;
 use super::slots::slot_of;
 use crate::store::redis::Redis;
 use crate::store::redis::addresses::Address;
+use crate::store::redis::losses::Keeps;
 use crate::store::{Claim, HeldLeases};
+
+/// What a node keeps.
+struct KeptByNode {
+    nodes: Weak<Nodes>,
+    address: Address,
+}
+
+impl Keeps for KeptByNode {
+    fn keeps(&self, claim: &Claim<'_>) -> bool {
+        let nodes = self.nodes.upgrade();
+        let is_kept = |nodes: &Nodes, slot| nodes.is_kept_at(slot, &self.address);
+        nodes.is_some_and(|nodes| has_lock_in(claim, |slot| is_kept(&nodes, slot)))
+    }
+
+    fn is_away(&self) {
+        // A replica may have taken its place.
+        if let Some(nodes) = self.nodes.upgrade() {
+            drop(nodes.refresh());
+        }
+    }
+}
 
 /// Whose leases are to be looked at, once a client has them.
 #[derive(Default)]
@@ -36,11 +58,7 @@ impl ClusterLosses {
             return;
         };
         let (nodes, address) = (nodes.clone(), address.clone());
-        let is_kept = move |claim: &Claim<'_>| {
-            let nodes = nodes.upgrade();
-            nodes.is_some_and(|nodes| has_lock_in(claim, |slot| nodes.is_kept_at(slot, &address)))
-        };
-        node.watch_losses(leases.clone(), Box::new(is_kept));
+        node.watch_losses(leases.clone(), KeptByNode { nodes, address });
     }
 
     /// Other nodes keep these slots now.
