@@ -1,6 +1,7 @@
 //! Connections over TCP.
 
 use std::io;
+use std::panic;
 
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -13,7 +14,12 @@ pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     }
     let mut outcome = Err(io::Error::other("the name has no address"));
     while let Some(tried) = tries.join_next().await {
-        outcome = tried.unwrap_or_else(|ended| Err(ended.into()));
+        outcome = match tried {
+            Ok(outcome) => outcome,
+            // Tokio's, where the runtime has no I/O: whoever connects is to know.
+            Err(ended) if ended.is_panic() => panic::resume_unwind(ended.into_panic()),
+            Err(ended) => Err(ended.into()),
+        };
         if outcome.is_ok() {
             break;
         }
