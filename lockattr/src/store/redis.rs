@@ -69,6 +69,7 @@ mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
+mod tracking;
 mod transport;
 mod unanswered;
 mod wakeups;
@@ -102,6 +103,7 @@ pub(crate) use tls::Tls;
 pub(crate) use tls::check as check_certificates;
 #[cfg(all(feature = "postgres", feature = "tls"))]
 pub(crate) use tls::config as tls_config;
+use tracking::Tracking;
 use watchdog::Watchdog;
 
 /// Locks on a single server.
@@ -113,6 +115,8 @@ pub(crate) struct Redis {
     connections: Connections,
     /// For renewals, which nothing that callers do can delay.
     watchdog: Watchdog,
+    /// What the server tells of changed keys.
+    tracking: Arc<Tracking>,
     reply_timeout: Duration,
     /// How long one request may take: for connecting and for the answer.
     request_timeout: Duration,
@@ -166,6 +170,7 @@ impl Redis {
         let connections = Connections::new(&server, timeouts, config.reply_timeout);
         let request_timeout = config.connect_timeout + config.reply_timeout;
         let scripts = Scripts::new();
+        let tracking = Arc::<Tracking>::default();
         let subscriber = Subscriber::new(
             Arc::clone(&server),
             names.channel().to_owned(),
@@ -192,7 +197,8 @@ impl Redis {
             names: Arc::new(names),
             recent_releases,
             connections,
-            watchdog: Watchdog::new(&server),
+            watchdog: Watchdog::new(&server, &tracking),
+            tracking,
             reply_timeout: config.reply_timeout,
             request_timeout,
             delayed_restart: config.delayed_restart,
@@ -250,9 +256,18 @@ impl Redis {
         self.connections.deadline(2 * self.request_timeout)
     }
 
-    /// Has leases that are kept here renewed at once where the server may have forgotten them.
+    /// Has leases that are kept here renewed at once where the server may have forgotten them, or tells that
+    /// they were changed.
     fn watch_losses(&self, leases: HeldLeases, keeps: impl Keeps) {
         let server = self.connections.server();
+        let keeps: Arc<dyn Keeps> = Arc::new(keeps);
+        let background = &server.background;
+        tracking::watch(
+            &self.tracking,
+            background,
+            leases.clone(),
+            Arc::clone(&keeps),
+        );
         losses::watch(server, &self.watchdog, &self.scripts.renew, leases, keeps);
     }
 

@@ -11,6 +11,7 @@ mod after_faults;
 mod after_shutdown;
 mod blocked_log;
 mod call_sites;
+mod changed_keys;
 mod checkers;
 mod checkers_of_topologies;
 mod cluster;

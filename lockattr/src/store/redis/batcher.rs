@@ -110,6 +110,11 @@ impl Batcher {
         })
     }
 
+    /// The connection itself, for what is sent beside callers' commands.
+    pub(super) fn redis(&self) -> MultiplexedConnection {
+        self.redis.clone()
+    }
+
     /// How many replies have come.
     pub(super) fn replies(&self) -> u64 {
         self.inner.replies.load(Ordering::Relaxed)

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use super::batcher::Batcher;
 use super::fault::Fault;
 use super::server::Server;
+use super::tracking::Tracking;
 
 /// A connection that all callers of one runtime share, and which is driven there.
 #[derive(Clone)]
@@ -26,6 +27,8 @@ pub(super) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     server: Arc<Server>,
     runtime: Handle,
+    /// Where it is told of changed keys.
+    tracking: Option<Arc<Tracking>>,
     state: Mutex<ConnectionState>,
 }
 
@@ -83,9 +86,23 @@ pub(super) enum Availability {
 
 impl Connection {
     pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
+        Self::with(server, runtime, None)
+    }
+
+    /// One that may be told of changed keys.
+    pub(super) fn tracking(
+        server: &Arc<Server>,
+        runtime: Handle,
+        tracking: &Arc<Tracking>,
+    ) -> Self {
+        Self::with(server, runtime, Some(Arc::clone(tracking)))
+    }
+
+    fn with(server: &Arc<Server>, runtime: Handle, tracking: Option<Arc<Tracking>>) -> Self {
         let connection = Self(Arc::new(ConnectionInner {
             server: Arc::clone(server),
             runtime,
+            tracking,
             state: Mutex::new(ConnectionState::Down),
         }));
         server.watch_over(connection.downgrade());
@@ -169,7 +186,7 @@ impl Connection {
     }
 
     async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
-        let (mut connection, moves) = self.0.server.open(within).await?;
+        let (mut connection, moves) = self.0.server.open(within, self.0.tracking.as_ref()).await?;
         let ended = connection.task.ended();
         let batcher = Batcher::new(connection, &self.0.runtime);
         let (this, failed) = (Arc::downgrade(&self.0), Arc::downgrade(&batcher));

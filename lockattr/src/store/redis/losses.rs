@@ -53,11 +53,11 @@ impl Keeps for KeepsAll {
 }
 
 /// What is watched: the connections to one server.
-struct Losses<K> {
+struct Losses {
     watchdog: WeakWatchdog,
     script: Weak<Lua>,
     leases: HeldLeases,
-    keeps: K,
+    keeps: Arc<dyn Keeps>,
 }
 
 /// Watches the connections to a server from now on, for as long as its client lives.
@@ -66,7 +66,7 @@ pub(super) fn watch(
     watchdog: &Watchdog,
     script: &Arc<Lua>,
     leases: HeldLeases,
-    keeps: impl Keeps,
+    keeps: Arc<dyn Keeps>,
 ) {
     let losses = Losses {
         watchdog: watchdog.downgrade(),
@@ -78,7 +78,7 @@ pub(super) fn watch(
     server.background.spawn(losses.run(to_come));
 }
 
-impl<K: Keeps> Losses<K> {
+impl Losses {
     async fn run(self, mut to_come: watch::Receiver<u64>) {
         // The connection over which every lease is known to have been renewed, or taken since.
         let mut trusted: Weak<Batcher> = Weak::new();

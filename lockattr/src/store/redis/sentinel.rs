@@ -28,6 +28,7 @@ use super::fault::Fault;
 use super::greeting::Greeting;
 use super::server::Server;
 use super::target::{RawConnection, Target};
+use super::tracking::Tracking;
 use super::transport::Transport;
 use crate::error::Error;
 use crate::runtime::background::Elapsed;
@@ -152,6 +153,7 @@ impl Sentinels {
         &self,
         server: &Arc<Server>,
         within: Instant,
+        tracking: Option<&Arc<Tracking>>,
     ) -> Result<(RawConnection, u64), String> {
         self.start(server);
         let mut failed: Option<(Address, String)> = None;
@@ -162,7 +164,7 @@ impl Sentinels {
                 let now = Instant::now();
                 let rest = u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
                 let until = now + within.saturating_duration_since(now) / rest;
-                match self.attempt(server, candidate, until).await {
+                match self.attempt(server, candidate, until, tracking).await {
                     CandidateAttempt::IsPrimary(connection) => {
                         if let Some(moves) = self.found(server, candidate) {
                             return Ok((connection, moves));
@@ -204,7 +206,7 @@ impl Sentinels {
             let target = self.target.redis(best).map_err(|error| error.to_string())?;
             return Ok((target, moves));
         }
-        let (_, moves) = self.open(server, within).await?;
+        let (_, moves) = self.open(server, within, None).await?;
         let best = self.known.borrow().likeliest().into_iter().next();
         let best = best.ok_or("the sentinels name no primary")?;
         let target = self
@@ -247,10 +249,12 @@ impl Sentinels {
         server: &Server,
         candidate: &Address,
         until: Instant,
+        tracking: Option<&Arc<Tracking>>,
     ) -> CandidateAttempt {
         let attempt = async {
             let asked = async {
-                let connection = self.target.redis(candidate)?.connection().await?;
+                let target = self.target.redis(candidate)?;
+                let connection = target.connection(tracking).await?;
                 let role = redis::cmd("ROLE");
                 let asked = server.greeting.with_question(&connection.redis, &role);
                 let role = asked.await?.extract_error()?;
@@ -341,7 +345,7 @@ async fn follow(server: Weak<Server>, mut known: watch::Receiver<KnownSentinels>
         let within = Instant::now() + server.connect_timeout;
         // Whoever finds it has the connections to the old one dropped. Where it is not to be found,
         // callers are told by their own attempts.
-        drop(sentinels.open(&server, within).await);
+        drop(sentinels.open(&server, within, None).await);
         drop(server);
         sleep(jittered(LOOKED)).await;
     }

@@ -3,10 +3,12 @@
 //! An error about a URL never repeats the URL, which may hold a password. Timeouts are left to the
 //! caller, and so is what is done with a connection.
 
+use std::sync::Arc;
+
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
-    RedisResult,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -15,6 +17,7 @@ use super::access::Access;
 use super::addresses::Address;
 use super::credentials::Login;
 use super::greeting::Greeting;
+use super::tracking::Tracking;
 use super::transport::Transport;
 use crate::error::Error;
 
@@ -111,7 +114,7 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
         }
     }
     let unusable = |why: &str| Error::Config(format!("the {scheme}:// URL cannot be used: {why}"));
-    let refused = |error: redis::RedisError| {
+    let refused = |error: RedisError| {
         let mut why = error.to_string();
         // The detail repeats a part of the URL.
         if let Some(detail) = error.detail()
@@ -147,13 +150,38 @@ impl Target {
         })
     }
 
-    /// Connects and logs in. The connection is driven on the runtime that this is polled on.
-    pub(super) async fn connection(&self) -> RedisResult<RawConnection> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None);
+    /// Connects and logs in. The connection is driven on the runtime that this is polled on, and may be told of
+    /// changed keys.
+    pub(super) async fn connection(
+        &self,
+        tracking: Option<&Arc<Tracking>>,
+    ) -> RedisResult<RawConnection> {
+        let config = || {
+            AsyncConnectionConfig::new()
+                .set_connection_timeout(None)
+                .set_response_timeout(None)
+        };
         // The redis client would name its library in a round trip of its own; `greeting` does that.
         let login = self.login.settings().await?.set_skip_set_lib_name();
+        let Some(tracking) = tracking.filter(|tracking| tracking.is_possible()) else {
+            return self.set_up(login, config()).await;
+        };
+        let told = config().set_push_sender(tracking.receiver());
+        let speaks = login.clone().set_protocol(ProtocolVersion::RESP3);
+        match self.set_up(speaks, told).await {
+            Err(error) if is_of_protocol(&error) => {
+                tracking.refuse();
+                self.set_up(login, config()).await
+            }
+            connection => connection,
+        }
+    }
+
+    async fn set_up(
+        &self,
+        login: RedisConnectionInfo,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<RawConnection> {
         let stream = self.transport.stream(self.address()).await?;
         // Driven by a task of our own, which tells its end: the redis client's would be asked first.
         let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
@@ -190,4 +218,12 @@ impl Target {
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.address.addr()
     }
+}
+
+/// Whether what answers does not speak RESP3.
+fn is_of_protocol(error: &RedisError) -> bool {
+    let words = error.detail().unwrap_or_default().to_ascii_lowercase();
+    error.kind() == ErrorKind::RESP3NotSupported
+        || error.code() == Some("NOPROTO")
+        || words.contains("unknown") && words.contains("command")
 }

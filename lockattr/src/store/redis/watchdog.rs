@@ -13,7 +13,8 @@ use super::connection::{Availability, Connection, WeakConnection};
 use super::connections::{Answer, classify, connect_result, ended, silent};
 use super::fault::Fault;
 use super::server::Server;
-use crate::runtime::background::Elapsed;
+use super::tracking::Tracking;
+use crate::runtime::background::{Background, Elapsed};
 
 /// The connection for renewals alone.
 #[derive(Clone)]
@@ -35,9 +36,10 @@ impl WeakWatchdog {
 }
 
 impl Watchdog {
-    pub(super) fn new(server: &Arc<Server>) -> Self {
+    pub(super) fn new(server: &Arc<Server>, tracking: &Arc<Tracking>) -> Self {
+        let runtime = server.background.runtime().clone();
         Self {
-            connection: Connection::new(server, server.background.runtime().clone()),
+            connection: Connection::tracking(server, runtime, tracking),
             asking: false,
         }
     }
@@ -52,6 +54,15 @@ impl Watchdog {
 
     pub(super) fn downgrade(&self) -> WeakWatchdog {
         WeakWatchdog(self.connection.downgrade())
+    }
+
+    /// The connection, if it is up.
+    pub(super) fn up(&self) -> Option<Arc<Batcher>> {
+        self.connection.up()
+    }
+
+    pub(super) fn background(&self) -> &Background {
+        &self.connection.server().background
     }
 
     /// The connection, made if need be. The connect timeout bounds that.

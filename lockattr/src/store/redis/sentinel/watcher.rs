@@ -133,7 +133,7 @@ async fn ask(
     let link = match link {
         Some(link) => link,
         None => link.insert(SentinelConnection {
-            connection: target.sentinel(address)?.connection().await?,
+            connection: target.sentinel(address)?.connection(None).await?,
             is_introduced: false,
             telling: Telling::Untried,
         }),
