@@ -140,7 +140,9 @@ async fn a_server_that_tells_of_everything_all_the_time_is_no_storm() {
 #[tokio::test]
 async fn a_user_who_may_not_is_refused_once_and_keeps_its_leases() {
     let server = Server::start();
-    let locks = Client::connect(user(&server, &least())).await.unwrap();
+    let locks = Client::connect(user(&server, &least().replace("+client|", "-client|")))
+        .await
+        .unwrap();
     let lease = hold(&locks, "held").await;
     for renewed in 1..=3 {
         let _: u64 = server.ask("CLIENT KILL TYPE normal");

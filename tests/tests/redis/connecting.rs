@@ -133,8 +133,11 @@ fn stand_in(
     Fake::start(move |words| Some(bytes(&change(words, forward(&server, words)))))
 }
 
-/// What a server answers; to a subscription, what it would.
+/// What a server answers; to a subscription, what it would. It does not know RESP3.
 fn forward(server: &Server, words: &[String]) -> Value {
+    if words[0] == "HELLO" {
+        return failed("ERR unknown command 'HELLO'");
+    }
     if words[0].eq_ignore_ascii_case("SUBSCRIBE") {
         return Value::Array(vec![
             Value::BulkString(b"subscribe".to_vec()),

@@ -41,7 +41,7 @@ const BATCH_SIZE: usize = 32;
 pub(super) struct Batcher {
     redis: MultiplexedConnection,
     inner: Arc<BatcherInner>,
-    _task: DriverTask,
+    task: DriverTask,
 }
 
 /// What callers and the driver share.
@@ -103,11 +103,12 @@ impl Batcher {
         let RawConnection { redis, task } = connection;
         let inner: Arc<BatcherInner> = Arc::default();
         runtime.spawn(Driver::new(Arc::clone(&inner), redis.clone()));
-        Arc::new(Self {
-            redis,
-            inner,
-            _task: task,
-        })
+        Arc::new(Self { redis, inner, task })
+    }
+
+    /// Whether it is told of changed keys.
+    pub(super) fn is_told(&self) -> bool {
+        self.task.is_told
     }
 
     /// The connection itself, for what is sent beside callers' commands.

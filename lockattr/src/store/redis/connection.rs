@@ -27,8 +27,6 @@ pub(super) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     server: Arc<Server>,
     runtime: Handle,
-    /// Where it is told of changed keys.
-    tracking: Option<Arc<Tracking>>,
     state: Mutex<ConnectionState>,
 }
 
@@ -86,23 +84,9 @@ pub(super) enum Availability {
 
 impl Connection {
     pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
-        Self::with(server, runtime, None)
-    }
-
-    /// One that may be told of changed keys.
-    pub(super) fn tracking(
-        server: &Arc<Server>,
-        runtime: Handle,
-        tracking: &Arc<Tracking>,
-    ) -> Self {
-        Self::with(server, runtime, Some(Arc::clone(tracking)))
-    }
-
-    fn with(server: &Arc<Server>, runtime: Handle, tracking: Option<Arc<Tracking>>) -> Self {
         let connection = Self(Arc::new(ConnectionInner {
             server: Arc::clone(server),
             runtime,
-            tracking,
             state: Mutex::new(ConnectionState::Down),
         }));
         server.watch_over(connection.downgrade());
@@ -135,6 +119,11 @@ impl Connection {
 
     /// The connection, or the attempt to make it, which begins now if need be.
     pub(super) fn availability(&self) -> Availability {
+        self.availability_told(None)
+    }
+
+    /// The same of one that is told of changed keys, should it be made now.
+    pub(super) fn availability_told(&self, tracking: Option<&Arc<Tracking>>) -> Availability {
         let mut state = self.state();
         match &*state {
             ConnectionState::Up(batcher) => Availability::Up(Arc::clone(batcher)),
@@ -156,7 +145,9 @@ impl Connection {
                     connection: Arc::downgrade(&self.0),
                     begun: Arc::clone(&attempt.begun),
                 };
-                self.0.runtime.spawn(connect(guard, tell));
+                self.0
+                    .runtime
+                    .spawn(connect(guard, tell, tracking.cloned()));
                 Availability::Connecting(attempt)
             }
         }
@@ -185,8 +176,12 @@ impl Connection {
         self.0.server.lost_connection();
     }
 
-    async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
-        let (mut connection, moves) = self.0.server.open(within, self.0.tracking.as_ref()).await?;
+    async fn open(
+        &self,
+        within: Instant,
+        tracking: Option<&Arc<Tracking>>,
+    ) -> Result<(Arc<Batcher>, u64), Fault> {
+        let (mut connection, moves) = self.0.server.open(within, tracking).await?;
         let ended = connection.task.ended();
         let batcher = Batcher::new(connection, &self.0.runtime);
         let (this, failed) = (Arc::downgrade(&self.0), Arc::downgrade(&batcher));
@@ -213,7 +208,11 @@ impl Connection {
 }
 
 /// Connects on the connection's runtime. The result is kept, and told to all who wait.
-async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
+async fn connect(
+    guard: AttemptGuard,
+    tell: watch::Sender<ConnectResult>,
+    tracking: Option<Arc<Tracking>>,
+) {
     guard.begun.store(true, Ordering::Release);
     // A client that is gone needs no connection.
     let Some(connection) = guard.connection.upgrade().map(Connection) else {
@@ -221,7 +220,7 @@ async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
     };
     let server = &connection.0.server;
     let within = Instant::now() + server.connect_timeout;
-    let opened = connection.open(within).await;
+    let opened = connection.open(within, tracking.as_ref()).await;
     let moves = opened.as_ref().map_or(0, |(_, moves)| *moves);
     let result = opened.map(|(batcher, _)| batcher);
     let now = match &result {

@@ -48,6 +48,8 @@ pub(super) struct RawConnection {
 pub(super) struct DriverTask {
     task: JoinHandle<()>,
     ended: Option<oneshot::Receiver<()>>,
+    /// Whether the connection is told of changed keys.
+    pub(super) is_told: bool,
 }
 
 impl DriverTask {
@@ -61,6 +63,7 @@ impl DriverTask {
         Self {
             task,
             ended: Some(ended),
+            is_told: false,
         }
     }
 
@@ -169,11 +172,20 @@ impl Target {
         let told = config().set_push_sender(tracking.receiver());
         let speaks = login.clone().set_protocol(ProtocolVersion::RESP3);
         match self.set_up(speaks, told).await {
+            Ok(mut connection) => {
+                connection.task.is_told = true;
+                Ok(connection)
+            }
             Err(error) if is_of_protocol(&error) => {
                 tracking.refuse();
                 self.set_up(login, config()).await
             }
-            connection => connection,
+            // In the words that the redis client has for it without RESP3.
+            Err(error) if is_not_let_in(&error) => Err(RedisError::from((
+                ErrorKind::AuthenticationFailed,
+                "Password authentication failed",
+            ))),
+            Err(error) => Err(error),
         }
     }
 
@@ -220,10 +232,21 @@ impl Target {
     }
 }
 
-/// Whether what answers does not speak RESP3.
+/// Whether a server that speaks no RESP3 has said so, in whatever words: it may as well not know the command,
+/// or keep its user from it. Who is not let in is not let in without it either.
 fn is_of_protocol(error: &RedisError) -> bool {
-    let words = error.detail().unwrap_or_default().to_ascii_lowercase();
-    error.kind() == ErrorKind::RESP3NotSupported
-        || error.code() == Some("NOPROTO")
-        || words.contains("unknown") && words.contains("command")
+    let is_said = matches!(
+        error.kind(),
+        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::RESP3NotSupported
+    );
+    is_said && !is_not_let_in(error) && !is_full(error.detail())
+}
+
+fn is_not_let_in(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
+}
+
+/// Whether a server has said that it takes no more clients.
+pub(super) fn is_full(words: Option<&str>) -> bool {
+    words.is_some_and(|words| words.contains("max number of clients"))
 }

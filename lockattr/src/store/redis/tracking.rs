@@ -140,6 +140,11 @@ impl Tracking {
         let Some(connection) = watchdog.up() else {
             return;
         };
+        if !connection.is_told() {
+            // It was made in haste. The next one is not.
+            watchdog.discard(&connection);
+            return;
+        }
         let (tracking, background) = (Arc::clone(self), watchdog.background());
         background.spawn(async move {
             let reading = tracking.read(&connection, &keys);
