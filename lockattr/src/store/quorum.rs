@@ -18,7 +18,7 @@
 //!   of those votes alone for another to be granted beside it. So a node that persists nothing, or not each
 //!   write, is to stay away for the longest ttl in use before it is started again ("delayed restart"): a lease
 //!   that goes on has been renewed by a majority of the others by then. Such restarts, one after the other,
-//!   cost nothing: a held lease takes its vote there again at its next renewal.
+//!   cost nothing: a held lease takes its vote there again once the node answers.
 //! - Tokens that grow over a restart need the node's counters or its clock: of a minority that has lost its
 //!   counters, the clocks have to be right to within the time from one grant to the next.
 //!

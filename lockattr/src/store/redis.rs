@@ -11,7 +11,8 @@
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
 //! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
 //! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
-//! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
+//! whose callers are gone. `watchdog` is the connection for renewals; `losses` has all leases renewed when it
+//! was lost and made anew, and `tracking` those whose keys the server says were changed. `replicas` has the connection on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there. What
 //! tools show of the locks, and of the server, is in `inspect`.

@@ -1,7 +1,7 @@
 //! Held keys that somebody else changes, which the server tells the client that holds them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockattr::{Client, Lease, LossCause};
 use tests::server::Server;
@@ -174,4 +174,43 @@ async fn another_clients_leases_are_left_alone() {
     nap(300).await;
     assert_eq!(other.stats().renewed, renewed);
     others.release().await.unwrap();
+}
+
+/// From a deletion by hand, and from a restart without the keys, to the end of the lease.
+#[tokio::test]
+#[ignore = "measures, and holds nothing up that is slow"]
+async fn measured_how_soon_a_loss_is_told() {
+    let (server, locks) = pair().await;
+    let told_after = async |lease: &Lease, since: Instant| {
+        told(lease).await;
+        since.elapsed()
+    };
+    let mut held = Vec::new();
+    for number in 0..50 {
+        held.push(hold(&locks, &format!("held:{number}")).await);
+    }
+    track(&server, 50).await;
+    let mut times = Vec::new();
+    for lease in &held {
+        // Each after a while, so that it is not held up by the one before.
+        nap(300).await;
+        let since = Instant::now();
+        let _: () = server.ask(&format!("DEL lock:{}", lease.key()));
+        times.push(told_after(lease, since).await);
+    }
+    report("deleted by hand", times);
+    let mut times = Vec::new();
+    for round in 0..20 {
+        let lease = hold(&locks, &format!("again:{round}")).await;
+        nap(600).await;
+        server.restart();
+        times.push(told_after(&lease, Instant::now()).await);
+    }
+    report("after a restart", times);
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let (first, last) = (times[0], times[times.len() - 1]);
+    println!("{what}: {:?} ({first:?}–{last:?})", times[times.len() / 2]);
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,6 +251,23 @@ async fn field_32_stand_in_servers_may_answer_in_a_form_of_their_own() {
         _ => all_simple(answer),
     });
     whole_cycle(&proxy).await;
+}
+
+/// Some close the connection where others say that they do not know a command.
+#[tokio::test]
+async fn a_proxy_that_closes_the_connection_at_hello_is_asked_without_it() {
+    let (server, greeted) = (Server::start(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&greeted);
+    let proxy = Fake::start(move |words| {
+        if words[0] == "HELLO" {
+            count.fetch_add(1, Ordering::SeqCst);
+            return None;
+        }
+        Some(bytes(&forward(&server, words)))
+    });
+    whole_cycle(&proxy).await;
+    // Once by each of two clients.
+    assert_eq!(greeted.load(Ordering::SeqCst), 2);
 }
 
 async fn whole_cycle(proxy: &Fake) {

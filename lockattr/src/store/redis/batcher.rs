@@ -108,7 +108,7 @@ impl Batcher {
 
     /// Whether it is told of changed keys.
     pub(super) fn is_told(&self) -> bool {
-        self.task.is_told
+        self.task.is_told()
     }
 
     /// The connection itself, for what is sent beside callers' commands.

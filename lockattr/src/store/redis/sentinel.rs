@@ -258,6 +258,7 @@ impl Sentinels {
                 let role = redis::cmd("ROLE");
                 let asked = server.greeting.with_question(&connection.redis, &role);
                 let role = asked.await?.extract_error()?;
+                connection.answered(tracking);
                 Ok((connection, role))
             };
             match asked.await {

@@ -19,7 +19,7 @@ use super::connection::WeakConnection;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::sentinel::{self, SentinelTarget, Sentinels};
-use super::target::{self, RawConnection, Target, is_full};
+use super::target::{self, RawConnection, Target};
 use super::tracking::Tracking;
 use crate::error::{Error, StoreError};
 use crate::runtime::background::{Background, Elapsed};
@@ -197,7 +197,10 @@ impl Server {
             .await?;
         match asked {
             Value::ServerError(error) if is_full(error.details()) => Err(error.into()),
-            _ => Ok(connection),
+            _ => {
+                connection.answered(tracking);
+                Ok(connection)
+            }
         }
     }
 
@@ -245,4 +248,8 @@ impl Server {
     pub(super) fn moves_to_come(&self) -> watch::Receiver<u64> {
         self.moves.subscribe()
     }
+}
+
+fn is_full(words: Option<&str>) -> bool {
+    words.is_some_and(|words| words.contains("max number of clients"))
 }

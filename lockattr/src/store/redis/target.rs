@@ -18,7 +18,7 @@ use super::addresses::Address;
 use super::credentials::Login;
 use super::greeting::Greeting;
 use super::tracking::Tracking;
-use super::transport::Transport;
+use super::transport::{Stream, Transport};
 use crate::error::Error;
 
 /// The schemes of a URL, and whether each means TLS.
@@ -48,8 +48,26 @@ pub(super) struct RawConnection {
 pub(super) struct DriverTask {
     task: JoinHandle<()>,
     ended: Option<oneshot::Receiver<()>>,
-    /// Whether the connection is told of changed keys.
-    pub(super) is_told: bool,
+    changes: HearsOfChanges,
+}
+
+/// Whether a connection is told of changed keys.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HearsOfChanges {
+    NotAsked,
+    Refused,
+    Yes,
+}
+
+impl RawConnection {
+    /// The server has answered on it, and so is one: what it has refused it would refuse again.
+    pub(super) fn answered(&self, tracking: Option<&Arc<Tracking>>) {
+        if self.task.changes == HearsOfChanges::Refused
+            && let Some(tracking) = tracking
+        {
+            tracking.refuse();
+        }
+    }
 }
 
 impl DriverTask {
@@ -63,8 +81,13 @@ impl DriverTask {
         Self {
             task,
             ended: Some(ended),
-            is_told: false,
+            changes: HearsOfChanges::NotAsked,
         }
+    }
+
+    /// Whether the connection is told of changed keys.
+    pub(super) fn is_told(&self) -> bool {
+        self.changes == HearsOfChanges::Yes
     }
 
     /// Waits until the connection is closed, by either side, or has ended with its runtime. For one caller.
@@ -166,42 +189,32 @@ impl Target {
         };
         // The redis client would name its library in a round trip of its own; `greeting` does that.
         let login = self.login.settings().await?.set_skip_set_lib_name();
+        let stream = self.transport.stream(self.address()).await?;
         let Some(tracking) = tracking.filter(|tracking| tracking.is_possible()) else {
-            return self.set_up(login, config()).await;
+            return set_up(stream, &login, config()).await;
         };
         let told = config().set_push_sender(tracking.receiver());
         let speaks = login.clone().set_protocol(ProtocolVersion::RESP3);
-        match self.set_up(speaks, told).await {
+        match set_up(stream, &speaks, told).await {
             Ok(mut connection) => {
-                connection.task.is_told = true;
+                connection.task.changes = HearsOfChanges::Yes;
                 Ok(connection)
             }
-            Err(error) if is_of_protocol(&error) => {
-                tracking.refuse();
-                self.set_up(login, config()).await
-            }
             // In the words that the redis client has for it without RESP3.
-            Err(error) if is_not_let_in(&error) => Err(RedisError::from((
-                ErrorKind::AuthenticationFailed,
-                "Password authentication failed",
-            ))),
-            Err(error) => Err(error),
+            Err(error) if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => {
+                Err(RedisError::from((
+                    ErrorKind::AuthenticationFailed,
+                    "Password authentication failed",
+                )))
+            }
+            // What does not speak RESP3 says so in words of its own, or closes the connection.
+            Err(_) => {
+                let stream = self.transport.stream(self.address()).await?;
+                let mut connection = set_up(stream, &login, config()).await?;
+                connection.task.changes = HearsOfChanges::Refused;
+                Ok(connection)
+            }
         }
-    }
-
-    async fn set_up(
-        &self,
-        login: RedisConnectionInfo,
-        config: AsyncConnectionConfig,
-    ) -> RedisResult<RawConnection> {
-        let stream = self.transport.stream(self.address()).await?;
-        // Driven by a task of our own, which tells its end: the redis client's would be asked first.
-        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
-        let (redis, driver) = connecting.await?;
-        Ok(RawConnection {
-            redis,
-            task: DriverTask::spawn(driver),
-        })
     }
 
     /// The same for a connection that subscribes to channels, which cannot introduce itself later.
@@ -232,21 +245,17 @@ impl Target {
     }
 }
 
-/// Whether a server that speaks no RESP3 has said so, in whatever words: it may as well not know the command,
-/// or keep its user from it. Who is not let in is not let in without it either.
-fn is_of_protocol(error: &RedisError) -> bool {
-    let is_said = matches!(
-        error.kind(),
-        ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::RESP3NotSupported
-    );
-    is_said && !is_not_let_in(error) && !is_full(error.detail())
-}
-
-fn is_not_let_in(error: &RedisError) -> bool {
-    matches!(error.code(), Some("NOAUTH" | "WRONGPASS"))
-}
-
-/// Whether a server has said that it takes no more clients.
-pub(super) fn is_full(words: Option<&str>) -> bool {
-    words.is_some_and(|words| words.contains("max number of clients"))
+/// Speaks first on a stream.
+async fn set_up(
+    stream: Stream,
+    login: &RedisConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> RedisResult<RawConnection> {
+    // Driven by a task of our own, which tells its end: the redis client's would be asked first.
+    let connecting = MultiplexedConnection::new_with_config(login, stream, config);
+    let (redis, driver) = connecting.await?;
+    Ok(RawConnection {
+        redis,
+        task: DriverTask::spawn(driver),
+    })
 }

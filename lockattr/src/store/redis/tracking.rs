@@ -34,8 +34,8 @@ use crate::store::{Claim, HeldLeases};
 /// Leases of a shorter ttl are renewed often enough to find out by themselves.
 const SHORTEST: Duration = Duration::from_secs(3);
 
-/// The pause after leases were looked at, and the longest where that is needed again and again: a server that
-/// has no room for all that is tracked tells of keys that nobody has changed.
+/// The pause after leases were looked at, and the longest where they are there all the same: a server that has no
+/// room for all that is tracked tells of keys again and again that nobody has changed.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -241,13 +241,13 @@ pub(super) fn watch(
                 ChangedKeys::All => keeps.keeps(&claim),
             };
             // What was given back by its holder was changed as well, and is not held any more.
-            if leases.any(is_changed) {
-                leases.renew(is_changed);
-                sleep(pause).await;
-                pause = (2 * pause).min(LONGEST_PAUSE);
+            leases.renew(is_changed);
+            sleep(pause).await;
+            pause = if leases.any(is_changed) {
+                (2 * pause).min(LONGEST_PAUSE)
             } else {
-                sleep(PAUSE).await;
-            }
+                PAUSE
+            };
         }
     });
 }
