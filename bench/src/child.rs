@@ -74,6 +74,9 @@ impl Child {
             Language::Node => command.arg("node").arg(script("redlock.js")),
         };
         command.args([role, subject.id, url]).args(words);
+        if subject.multi_thread {
+            command.env(bench_roles::WORKERS, "2");
+        }
         // A panic of a measured library is a finding; where it came from does not matter here.
         command.env("RUST_BACKTRACE", "0");
         let mut process = command

@@ -29,6 +29,24 @@ pub struct Subject {
     pub waits: bool,
     /// How often it renews a lease of 30 s, and how a holder learns of a loss, where it does.
     pub renews: Option<Renewal>,
+    /// Whether its process runs on tokio's multi-thread runtime, with two workers, and not on the
+    /// current-thread one.
+    pub multi_thread: bool,
+}
+
+impl Subject {
+    /// The same on the multi-thread runtime, for those that are written in Rust.
+    pub const fn multi_thread(self) -> Self {
+        Self {
+            multi_thread: true,
+            ..self
+        }
+    }
+
+    /// Whether it is this one, on the same runtime.
+    pub fn is(&self, other: &Self) -> bool {
+        self.id == other.id && self.multi_thread == other.multi_thread
+    }
 }
 
 /// How a library keeps what it holds.
@@ -51,6 +69,7 @@ pub const RAW: Subject = Subject {
     language: Language::Rust,
     waits: false,
     renews: Some(renewal(10, None)),
+    multi_thread: false,
 };
 
 pub const MAJORITY: Subject = Subject {
@@ -59,6 +78,7 @@ pub const MAJORITY: Subject = Subject {
     language: Language::Rust,
     waits: false,
     renews: None,
+    multi_thread: false,
 };
 
 pub const LOCKATTR: Subject = Subject {
@@ -67,6 +87,7 @@ pub const LOCKATTR: Subject = Subject {
     language: Language::Rust,
     waits: true,
     renews: Some(renewal(10, Some("`lease.lost()` returns"))),
+    multi_thread: false,
 };
 
 pub const ATTRIBUTE: Subject = Subject {
@@ -75,6 +96,7 @@ pub const ATTRIBUTE: Subject = Subject {
     language: Language::Rust,
     waits: true,
     renews: Some(renewal(10, Some("the body is dropped"))),
+    multi_thread: false,
 };
 
 pub const RSLOCK: Subject = Subject {
@@ -84,6 +106,7 @@ pub const RSLOCK: Subject = Subject {
     waits: true,
     // `using` extends 500 ms before the end.
     renews: Some(renewal(29, Some("`using` returns an error"))),
+    multi_thread: false,
 };
 
 pub const DISTRIBUTED_LOCK_REDIS: Subject = Subject {
@@ -92,6 +115,7 @@ pub const DISTRIBUTED_LOCK_REDIS: Subject = Subject {
     language: Language::Rust,
     waits: false,
     renews: Some(renewal(10, Some("a watch channel tells"))),
+    multi_thread: false,
 };
 
 pub const DIST_LOCK: Subject = Subject {
@@ -100,6 +124,7 @@ pub const DIST_LOCK: Subject = Subject {
     language: Language::Rust,
     waits: false,
     renews: None,
+    multi_thread: false,
 };
 
 pub const ASYNC_REDIS_LOCK: Subject = Subject {
@@ -108,6 +133,7 @@ pub const ASYNC_REDIS_LOCK: Subject = Subject {
     language: Language::Rust,
     waits: true,
     renews: Some(renewal(10, Some("a flag, to be looked at"))),
+    multi_thread: false,
 };
 
 pub const REDIS_PY: Subject = Subject {
@@ -116,6 +142,7 @@ pub const REDIS_PY: Subject = Subject {
     language: Language::Python,
     waits: true,
     renews: None,
+    multi_thread: false,
 };
 
 pub const REDLOCK: Subject = Subject {
@@ -124,6 +151,7 @@ pub const REDLOCK: Subject = Subject {
     language: Language::Node,
     waits: true,
     renews: None,
+    multi_thread: false,
 };
 
 /// All that a lease can be taken from, ourselves first.

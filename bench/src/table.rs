@@ -124,7 +124,12 @@ fn words(words: &[&dyn ToString]) -> Vec<String> {
 /// A library with its version.
 fn label(subject: Subject) -> String {
     let version = crate::peers::version(subject).unwrap_or_default();
-    format!("{} {version}", subject.name)
+    let runtime = if subject.multi_thread {
+        ", multi-thread"
+    } else {
+        ""
+    };
+    format!("{} {version}{runtime}", subject.name)
 }
 
 /// A cell, or a dash where there is no result.

@@ -22,7 +22,7 @@ impl Fired {
 }
 
 /// Has so many workers call for each of so many users at once, in so many rounds, on the store at `url`. No
-/// user's body runs twice at a time, every call is done or busy, and some are busy.
+/// user's body runs twice at a time, and every call is done or busy.
 pub fn fire(workers: usize, url: &str, users: usize, rounds: usize) -> Fired {
     let record = Record::new();
     let words = [users.to_string(), rounds.to_string()];
@@ -48,6 +48,5 @@ pub fn fire(workers: usize, url: &str, users: usize, rounds: usize) -> Fired {
     let (done, busy) = (fired.count("done"), fired.count("busy"));
     let outcomes = &fired.findings.outcomes;
     assert_eq!(done + busy, workers * users * rounds, "{outcomes:?}");
-    assert!(busy > 0, "{outcomes:?}");
     fired
 }

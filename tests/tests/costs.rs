@@ -15,9 +15,8 @@ use tests::server::Server;
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// The redis client's for two commands: each one's arguments and their ends, its bytes, the place of
-/// its reply, and what its parser keeps.
-const OF_REDIS: usize = 2 * 5;
+/// The redis client's for two commands: each one's arguments and their ends.
+const OF_REDIS: usize = 2 * 2;
 
 /// The key, the lease, and for each of the two steps its future, which is behind a trait, and the owner,
 /// whose text a lease that is held has no room for.

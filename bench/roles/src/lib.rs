@@ -11,7 +11,7 @@ mod clock;
 mod role;
 
 pub use clock::now;
-pub use role::{Words, play_calls, play_locks, play_ping, ready, run, tell};
+pub use role::{WORKERS, Words, play_calls, play_locks, play_ping, ready, run, tell};
 
 /// The servers of a URL, each by one of its own: one, or the nodes of a quorum.
 pub fn nodes(url: &str) -> Vec<String> {

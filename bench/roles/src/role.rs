@@ -4,6 +4,7 @@
 //! found in lines of a name and numbers, says `done`, and ends when its input closes. Scripts in
 //! `peers/` speak the same.
 
+use std::env;
 use std::io::{BufRead, Write, stdin, stdout};
 use std::process::exit;
 use std::thread;
@@ -93,13 +94,27 @@ async fn call<L: Calls>(words: &Words) {
     }
 }
 
-/// Runs a role. All are of one thread, as the measured times are of one core.
+/// How many workers the runtime has; without it, the role runs on one thread.
+pub const WORKERS: &str = "LOCKATTR_BENCH_WORKERS";
+
+/// Runs a role.
 pub fn run(role: impl Future<Output = ()>) {
     thread::spawn(|| {
         thread::sleep(PATIENCE);
         exit(1);
     });
-    let runtime = Builder::new_current_thread().enable_all().build();
+    let workers = env::var(WORKERS)
+        .ok()
+        .and_then(|number| number.parse().ok());
+    let mut builder = match workers {
+        Some(workers) => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(workers);
+            builder
+        }
+        None => Builder::new_current_thread(),
+    };
+    let runtime = builder.enable_all().build();
     runtime.expect("a runtime").block_on(role);
     say("done");
     read_line();

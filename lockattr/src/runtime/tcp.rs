@@ -1,7 +1,7 @@
 //! Connections over TCP.
 
 use std::io;
-use std::panic;
+use std::panic::resume_unwind;
 
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
@@ -14,12 +14,11 @@ pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     }
     let mut outcome = Err(io::Error::other("the name has no address"));
     while let Some(tried) = tries.join_next().await {
-        outcome = match tried {
-            Ok(outcome) => outcome,
-            // Tokio's, where the runtime has no I/O: whoever connects is to know.
-            Err(ended) if ended.is_panic() => panic::resume_unwind(ended.into_panic()),
+        outcome = tried.unwrap_or_else(|ended| match ended.try_into_panic() {
+            // Tokio's, where the runtime's I/O is not enabled.
+            Ok(panic) => resume_unwind(panic),
             Err(ended) => Err(ended.into()),
-        };
+        });
         if outcome.is_ok() {
             break;
         }

@@ -10,7 +10,7 @@
 //!
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
 //! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
-//! commands of many callers together, `timeouts` keeps their deadlines, and `unanswered` tracks requests
+//! commands of many callers together over a `wire`, `timeouts` keeps their deadlines, and `unanswered` tracks requests
 //! whose callers are gone. `watchdog` is the connection for renewals; `losses` has all leases renewed when it
 //! was lost and made anew, and `tracking` those whose keys the server says were changed. `replicas` has the connection on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
@@ -49,6 +49,7 @@ mod fault;
 mod greeting;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod login;
 mod losses;
 mod message;
 mod names;
@@ -75,6 +76,7 @@ mod transport;
 mod unanswered;
 mod wakeups;
 mod watchdog;
+mod wire;
 
 pub(crate) use access::Access;
 #[cfg(any(

@@ -13,7 +13,8 @@ use crate::support::{SLACK, client, nap};
 #[test]
 fn processes_that_make_the_tables_at_once_exclude_each_other_and_log_no_error() {
     let server = Postgres::start();
-    fire(4, &server.url(), 40, 3);
+    let fired = fire(4, &server.url(), 40, 3);
+    assert!(fired.count("busy") > 0, "{:?}", fired.findings.outcomes);
     assert!(server.locks().is_empty());
     assert_eq!(server.logged_errors(), [""; 0]);
 }

@@ -177,13 +177,14 @@ mod alone {
             leases.push(take(&locks, &format!("many:{number}")).await);
         }
         let kept = take(&locks, "sync:1").await;
+        // Before the first loss, which a renewal may find.
+        let blocked = log::block("many:");
         let keys = server.keys();
         let keys = keys.iter().filter(|key| key.contains("many"));
         for keys in keys.collect::<Vec<_>>().chunks(50) {
             let keys: Vec<_> = keys.iter().map(|key| key.as_str()).collect();
             let _: u64 = server.words(&[&["DEL"], &keys[..]].concat()).unwrap();
         }
-        let blocked = log::block("many:");
         std::thread::spawn(|| drop(leases));
         wait::until("all losses are known", || {
             locks.stats().lost == u64::try_from(COUNT).unwrap()

@@ -255,7 +255,7 @@ async fn field_32_stand_in_servers_may_answer_in_a_form_of_their_own() {
 
 /// Some close the connection where others say that they do not know a command.
 #[tokio::test]
-async fn a_proxy_that_closes_the_connection_at_hello_is_asked_without_it() {
+async fn a_proxy_that_closes_the_connection_at_hello_is_greeted_twice_and_loses_no_lease() {
     let (server, greeted) = (Server::start(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&greeted);
     let proxy = Fake::start(move |words| {
@@ -265,9 +265,13 @@ async fn a_proxy_that_closes_the_connection_at_hello_is_asked_without_it() {
         }
         Some(bytes(&forward(&server, words)))
     });
-    whole_cycle(&proxy).await;
-    // Once by each of two clients.
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    let request = locks.lock("held").ttl(Duration::from_secs(4));
+    let lease = request.acquire().await.unwrap();
+    wait::until("renewals", || locks.stats().renewed >= 4).await;
     assert_eq!(greeted.load(Ordering::SeqCst), 2);
+    assert_eq!(locks.stats().lost, 0);
+    lease.release().await.unwrap();
 }
 
 async fn whole_cycle(proxy: &Fake) {

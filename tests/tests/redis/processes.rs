@@ -15,6 +15,7 @@ use crate::support::{SLACK, client};
 fn four_processes_fire_200_users_in_5_rounds_and_no_user_runs_twice_at_a_time() {
     let server = Server::start();
     let fired = fire(4, &server.url(), 200, 5);
+    assert!(fired.count("busy") > 0, "{:?}", fired.findings.outcomes);
     assert_eq!(fired.findings.bodies, fired.count("done"));
     // Everybody was served in the end, and there was something to keep apart.
     let mut runs: BTreeMap<&str, usize> = BTreeMap::new();

@@ -16,7 +16,7 @@ const README: &str = include_str!("../../../README.md");
 const CHANNEL: [&str; 4] = ["+publish", "+subscribe", "+pubsub|numsub", "&lock:*"];
 
 /// What a client hears of changed keys with, and can do without.
-const TRACKING: [&str; 2] = ["+client|tracking", "+client|caching"];
+const TRACKING: [&str; 3] = ["+hello", "+client|tracking", "+client|caching"];
 
 /// The same as far as the server knows it.
 fn channel() -> &'static [&'static str] {

@@ -16,7 +16,8 @@ use crate::support::{
 
 #[test]
 fn four_processes_exclude_each_other() {
-    fire(4, &shared().url(), 30, 3);
+    let fired = fire(4, &shared().url(), 30, 3);
+    assert!(fired.count("busy") > 0, "{:?}", fired.findings.outcomes);
     let mut control = Control::of(shared().address(0));
     for user in 0..30 {
         assert_eq!(nodes(&mut control, &format!("sync:{user}")), [""; 0]);

@@ -18,7 +18,12 @@ pub(super) async fn play<L: Calls>(url: &str, words: &Words) {
     run(&locks, tasks, WARM_UP).await;
     ready();
     let start = Instant::now();
+    let cpu = crate::clock::cpu();
     let pairs = run(&locks, tasks, length).await;
+    tell(
+        "cpu",
+        (crate::clock::cpu() - cpu).as_secs_f64() / pairs as f64,
+    );
     tell("rate", pairs as f64 / start.elapsed().as_secs_f64());
 }
 

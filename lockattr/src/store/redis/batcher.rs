@@ -1,47 +1,36 @@
 //! The commands of many callers on one connection, sent in batches.
 //!
-//! To send a command and to read its reply costs the redis client more than the lock does. Where many
-//! callers ask at the same time, their commands are collected; a driver task sends what has come together
-//! in one batch and hands the replies out again. Where few ask, each command is sent alone: to wait for
-//! the driver would cost each caller a wake-up.
+//! To send a command and to read its reply costs the redis client more than the lock does. So commands
+//! are collected, and a driver task sends what has come together in one batch and hands the replies out
+//! again. The same task reads and writes the connection: a command wakes one task, and its reply another.
 //!
-//! Commands reach the server in the order in which they were given to [`Batcher::send`] and first
-//! polled. Timeouts and the replacement of a failed connection are left to the caller.
+//! Commands reach the server in the order in which they were given to [`Batcher::send`]. Timeouts and the
+//! replacement of a failed connection are left to the caller.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Value};
 use slab::Slab;
 use tokio::runtime::Handle;
-use tokio_util::sync::ReusableBoxFuture;
+use tokio::sync::oneshot;
 
 use super::fault::Fault;
-use super::target::{DriverTask, RawConnection};
+use super::wire::Wire;
 use crate::runtime::waker;
 
 mod driver;
 
 use driver::Driver;
 
-/// So many commands at most are sent alone at the same time.
-const MOST_ALONE: usize = 4;
-
-/// So many commands at most are in one batch: enough to share its cost, and few enough that those who are
-/// answered go on while the server is busy with the next batch.
-const BATCH_SIZE: usize = 32;
-
 /// An open connection, and the replies that are awaited on it. The connection is closed with the last
 /// handle.
 pub(super) struct Batcher {
-    redis: MultiplexedConnection,
     inner: Arc<BatcherInner>,
-    task: DriverTask,
 }
 
 /// What callers and the driver share.
@@ -54,26 +43,21 @@ struct BatcherInner {
 
 #[derive(Default)]
 struct PendingReplies {
-    /// Commands yet to be sent in a batch, each with the index of its reply.
-    unsent: VecDeque<(Cmd, usize)>,
+    unsent: VecDeque<Unsent>,
     replies: Slab<PendingReply>,
     /// The driver's waker, while nothing is to be sent.
     driver: Option<Waker>,
-    /// How many batches were sent and are not answered.
-    batches: usize,
-    /// How many commands were sent alone and are not answered.
-    alone: usize,
-    /// The memory of such commands that were answered.
-    reusable: Vec<Reusable>,
     state: BatcherState,
 }
 
-/// The reply to a command that was sent alone, and the connection that it borrowed.
-type LoneReply = ReusableBoxFuture<'static, (RedisResult<Value>, MultiplexedConnection)>;
-
-struct Reusable {
-    reply: LoneReply,
-    redis: MultiplexedConnection,
+/// A command yet to be sent.
+struct Unsent {
+    command: Cmd,
+    /// Of its reply.
+    index: usize,
+    /// Whether it is for keys that are on their way to this node of a cluster, which a word directly before
+    /// it says.
+    asking: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -82,38 +66,29 @@ enum BatcherState {
     Open,
     /// The last handle is gone.
     Closed,
+    /// The connection has failed.
+    Failed,
     /// The driver has ended, with its runtime.
     Ended,
 }
 
-/// The reply to a command that is sent in a batch.
+/// The reply to a command.
 enum PendingReply {
     Awaited {
         waker: Option<Waker>,
         is_sent: bool,
     },
     Answered(Result<Value, Fault>),
-    /// Its caller is gone.
+    /// Nobody awaits it.
     Abandoned,
 }
 
 impl Batcher {
-    /// Has a connection driven on this runtime.
-    pub(super) fn new(connection: RawConnection, runtime: &Handle) -> Arc<Self> {
-        let RawConnection { redis, task } = connection;
+    /// Has a connection driven on this runtime; `ends` is dropped when it is not any more.
+    pub(super) fn new(wire: Wire, runtime: &Handle, ends: oneshot::Sender<()>) -> Arc<Self> {
         let inner: Arc<BatcherInner> = Arc::default();
-        runtime.spawn(Driver::new(Arc::clone(&inner), redis.clone()));
-        Arc::new(Self { redis, inner, task })
-    }
-
-    /// Whether it is told of changed keys.
-    pub(super) fn is_told(&self) -> bool {
-        self.task.is_told()
-    }
-
-    /// The connection itself, for what is sent beside callers' commands.
-    pub(super) fn redis(&self) -> MultiplexedConnection {
-        self.redis.clone()
+        runtime.spawn(Driver::new(Arc::clone(&inner), wire, runtime, ends));
+        Arc::new(Self { inner })
     }
 
     /// How many replies have come.
@@ -127,86 +102,31 @@ impl Batcher {
     }
 
     /// Sends a command, after all that were sent before.
-    pub(super) fn send(self: Arc<Self>, command: Cmd) -> Sending {
+    pub(super) fn send(self: Arc<Self>, command: Cmd, asking: bool) -> Sending {
         let mut pending = self.inner.pending();
-        if pending.may_send_alone() {
-            pending.alone += 1;
-            let reusable = pending.reusable.pop();
-            drop(pending);
-            let route = Route::Alone {
-                reply: self.alone(command, reusable),
-                is_sent: false,
-            };
-            let batcher = self;
-            return Sending { batcher, route };
-        }
-        let index = if pending.state == BatcherState::Ended {
-            pending
-                .replies
-                .insert(PendingReply::Answered(Err(Fault::closed())))
-        } else {
-            let index = pending.replies.insert(PendingReply::Awaited {
-                waker: None,
-                is_sent: false,
-            });
-            pending.unsent.push_back((command, index));
-            index
-        };
+        let index = pending.send(command, asking);
         let driver = pending.driver.take();
         drop(pending);
         driver.into_iter().for_each(Waker::wake);
         Sending {
             batcher: self,
-            route: Route::Batched(index),
+            reply: Some(index),
         }
     }
 
-    /// Sends a command for keys that are on their way to this node of a cluster, directly after the word
-    /// that says so.
-    pub(super) fn send_asking(self: Arc<Self>, command: Cmd) -> Sending {
-        let mut pair = Pipeline::with_capacity(2);
-        pair.cmd("ASKING").add_command(command);
-        let mut redis = self.redis.clone();
-        let sending = async move {
-            let replies = redis.send_packed_commands(&pair, 1, 1).await;
-            let reply = replies.map(|mut replies| replies.pop().unwrap_or(Value::Nil));
-            (reply, redis)
+    /// Sends commands with none of anybody else's between them.
+    pub(super) fn send_all(self: &Arc<Self>, commands: Vec<Cmd>) -> Vec<Sending> {
+        let mut pending = self.inner.pending();
+        let send = |command| pending.send(command, false);
+        let indices: Vec<_> = commands.into_iter().map(send).collect();
+        let driver = pending.driver.take();
+        drop(pending);
+        driver.into_iter().for_each(Waker::wake);
+        let sending = |index| Sending {
+            batcher: Arc::clone(self),
+            reply: Some(index),
         };
-        self.inner.pending().alone += 1;
-        Sending {
-            batcher: self,
-            route: Route::Alone {
-                reply: ReusableBoxFuture::new(sending),
-                is_sent: false,
-            },
-        }
-    }
-
-    /// A command that is sent when it is first polled.
-    fn alone(&self, command: Cmd, reusable: Option<Reusable>) -> LoneReply {
-        let (before, mut redis) = match reusable {
-            Some(Reusable { reply, redis }) => (Some(reply), redis),
-            None => (None, self.redis.clone()),
-        };
-        let sending = async move {
-            let reply = redis.send_packed_command(&command).await;
-            (reply, redis)
-        };
-        in_memory_of(before, sending)
-    }
-}
-
-/// A boxed future, in the memory of one that is over where there is one.
-fn in_memory_of<T>(
-    before: Option<ReusableBoxFuture<'static, T>>,
-    next: impl Future<Output = T> + Send + 'static,
-) -> ReusableBoxFuture<'static, T> {
-    match before {
-        Some(mut before) => {
-            before.set(next);
-            before
-        }
-        None => ReusableBoxFuture::new(next),
+        indices.into_iter().map(sending).collect()
     }
 }
 
@@ -230,12 +150,25 @@ impl BatcherInner {
 }
 
 impl PendingReplies {
-    /// Whether the next command may be sent alone: few are, and no batch is before it.
-    fn may_send_alone(&self) -> bool {
-        self.state == BatcherState::Open
-            && self.alone < MOST_ALONE
-            && self.batches == 0
-            && self.unsent.is_empty()
+    /// Adds a command to those to be sent. The answer is the index of its reply.
+    fn send(&mut self, command: Cmd, asking: bool) -> usize {
+        let is_open = self.state == BatcherState::Open;
+        let index = self.replies.insert(if is_open {
+            PendingReply::Awaited {
+                waker: None,
+                is_sent: false,
+            }
+        } else {
+            PendingReply::Answered(Err(Fault::unsent()))
+        });
+        if is_open {
+            self.unsent.push_back(Unsent {
+                command,
+                index,
+                asking,
+            });
+        }
+        index
     }
 
     /// Records a reply. The answer is whom to wake.
@@ -250,18 +183,23 @@ impl PendingReplies {
         }
     }
 
-    /// Moves unsent commands into a batch; those of callers that are gone are left out.
-    fn fill(&mut self, pipeline: &mut Pipeline, replies: &mut Vec<usize>) {
-        while replies.len() < BATCH_SIZE
-            && let Some((command, index)) = self.unsent.pop_front()
+    /// Adds as many commands as there is room for to what is to be written, but for those of callers that
+    /// are gone, and their replies to those that are to come.
+    fn send_all(&mut self, wire: &mut Wire, sent: &mut VecDeque<usize>) {
+        while wire.has_room()
+            && let Some(next) = self.unsent.pop_front()
         {
-            if let PendingReply::Awaited { is_sent, .. } = &mut self.replies[index] {
-                *is_sent = true;
-                pipeline.add_command(command);
-                replies.push(index);
-            } else {
-                self.replies.remove(index);
+            let PendingReply::Awaited { is_sent, .. } = &mut self.replies[next.index] else {
+                self.replies.remove(next.index);
+                continue;
+            };
+            *is_sent = true;
+            if next.asking {
+                wire.add(&redis::cmd("ASKING"));
+                sent.push_back(self.replies.insert(PendingReply::Abandoned));
             }
+            wire.add(&next.command);
+            sent.push_back(next.index);
         }
     }
 }
@@ -269,16 +207,8 @@ impl PendingReplies {
 /// A command that is being sent; its output is the reply.
 pub(super) struct Sending {
     pub(super) batcher: Arc<Batcher>,
-    route: Route,
-}
-
-enum Route {
-    /// Sent when it is first polled.
-    Alone { reply: LoneReply, is_sent: bool },
-    /// In a batch; the index of the pending reply.
-    Batched(usize),
-    /// The reply was taken.
-    Done,
+    /// The index of the reply, until it is taken.
+    reply: Option<usize>,
 }
 
 impl Sending {
@@ -286,23 +216,17 @@ impl Sending {
     pub(super) fn take(&mut self) -> Self {
         Self {
             batcher: Arc::clone(&self.batcher),
-            route: mem::replace(&mut self.route, Route::Done),
+            reply: self.reply.take(),
         }
     }
 
     /// Whether the command has left this process, or is about to and cannot be kept back.
     pub(super) fn is_sent(&self) -> bool {
-        match self.route {
-            Route::Alone { is_sent, .. } => is_sent,
-            Route::Batched(index) => {
-                let pending = self.batcher.inner.pending();
-                !matches!(
-                    pending.replies[index],
-                    PendingReply::Awaited { is_sent: false, .. }
-                )
-            }
-            Route::Done => false,
-        }
+        self.reply.is_some_and(|index| {
+            let pending = self.batcher.inner.pending();
+            let reply = &pending.replies[index];
+            !matches!(reply, PendingReply::Awaited { is_sent: false, .. })
+        })
     }
 }
 
@@ -311,23 +235,8 @@ impl Future for Sending {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let inner = &this.batcher.inner;
-        let index = match &mut this.route {
-            Route::Batched(index) => *index,
-            Route::Alone { reply, is_sent } => {
-                *is_sent = true;
-                let (answer, redis) = ready!(reply.poll(cx));
-                if let Route::Alone { reply, .. } = mem::replace(&mut this.route, Route::Done) {
-                    let mut pending = inner.pending();
-                    pending.alone -= 1;
-                    pending.reusable.push(Reusable { reply, redis });
-                }
-                inner.replies.fetch_add(1, Ordering::Relaxed);
-                return Poll::Ready(answer.map_err(Fault::from));
-            }
-            Route::Done => unreachable!("a future is not polled after its end"),
-        };
-        let mut pending = inner.pending();
+        let index = this.reply.expect("a future is not polled after its end");
+        let mut pending = this.batcher.inner.pending();
         if let PendingReply::Awaited { waker, .. } = &mut pending.replies[index] {
             let before = waker::replace(waker, cx.waker());
             drop(pending);
@@ -336,7 +245,7 @@ impl Future for Sending {
         }
         let reply = pending.replies.remove(index);
         drop(pending);
-        this.route = Route::Done;
+        this.reply = None;
         match reply {
             PendingReply::Answered(answer) => Poll::Ready(answer),
             _ => unreachable!("a reply is awaited, or it was answered"),
@@ -346,14 +255,7 @@ impl Future for Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        let index = match self.route {
-            Route::Batched(index) => index,
-            Route::Alone { .. } => {
-                self.batcher.inner.pending().alone -= 1;
-                return;
-            }
-            Route::Done => return,
-        };
+        let Some(index) = self.reply else { return };
         let mut pending = self.batcher.inner.pending();
         let left = match &mut pending.replies[index] {
             awaited @ PendingReply::Awaited { .. } => {

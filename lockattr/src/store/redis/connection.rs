@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::batcher::Batcher;
 use super::fault::Fault;
@@ -27,6 +27,8 @@ pub(super) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     server: Arc<Server>,
     runtime: Handle,
+    /// Where it tells of changed keys.
+    tracking: Option<Weak<Tracking>>,
     state: Mutex<ConnectionState>,
 }
 
@@ -84,9 +86,19 @@ pub(super) enum Availability {
 
 impl Connection {
     pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
+        Self::with(server, runtime, None)
+    }
+
+    /// One that tells of changed keys.
+    pub(super) fn tracking(server: &Arc<Server>, runtime: Handle, to: &Arc<Tracking>) -> Self {
+        Self::with(server, runtime, Some(Arc::downgrade(to)))
+    }
+
+    fn with(server: &Arc<Server>, runtime: Handle, tracking: Option<Weak<Tracking>>) -> Self {
         let connection = Self(Arc::new(ConnectionInner {
             server: Arc::clone(server),
             runtime,
+            tracking,
             state: Mutex::new(ConnectionState::Down),
         }));
         server.watch_over(connection.downgrade());
@@ -119,11 +131,6 @@ impl Connection {
 
     /// The connection, or the attempt to make it, which begins now if need be.
     pub(super) fn availability(&self) -> Availability {
-        self.availability_told(None)
-    }
-
-    /// The same of one that is told of changed keys, should it be made now.
-    pub(super) fn availability_told(&self, tracking: Option<&Arc<Tracking>>) -> Availability {
         let mut state = self.state();
         match &*state {
             ConnectionState::Up(batcher) => Availability::Up(Arc::clone(batcher)),
@@ -145,9 +152,7 @@ impl Connection {
                     connection: Arc::downgrade(&self.0),
                     begun: Arc::clone(&attempt.begun),
                 };
-                self.0
-                    .runtime
-                    .spawn(connect(guard, tell, tracking.cloned()));
+                self.0.runtime.spawn(connect(guard, tell));
                 Availability::Connecting(attempt)
             }
         }
@@ -176,18 +181,17 @@ impl Connection {
         self.0.server.lost_connection();
     }
 
-    async fn open(
-        &self,
-        within: Instant,
-        tracking: Option<&Arc<Tracking>>,
-    ) -> Result<(Arc<Batcher>, u64), Fault> {
-        let (mut connection, moves) = self.0.server.open(within, tracking).await?;
-        let ended = connection.task.ended();
-        let batcher = Batcher::new(connection, &self.0.runtime);
+    async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
+        let (mut wire, moves) = self.0.server.open(within).await?;
+        if let Some(tracking) = &self.0.tracking {
+            wire.tell(Tracking::receiver(tracking));
+        }
+        let (ends, ended) = oneshot::channel();
+        let batcher = Batcher::new(wire, &self.0.runtime, ends);
         let (this, failed) = (Arc::downgrade(&self.0), Arc::downgrade(&batcher));
         let server = Arc::downgrade(&self.0.server);
         self.0.server.background.spawn(async move {
-            ended.await;
+            let _ = ended.await;
             if let Some(this) = this.upgrade()
                 && let Some(failed) = failed.upgrade()
             {
@@ -208,11 +212,7 @@ impl Connection {
 }
 
 /// Connects on the connection's runtime. The result is kept, and told to all who wait.
-async fn connect(
-    guard: AttemptGuard,
-    tell: watch::Sender<ConnectResult>,
-    tracking: Option<Arc<Tracking>>,
-) {
+async fn connect(guard: AttemptGuard, tell: watch::Sender<ConnectResult>) {
     guard.begun.store(true, Ordering::Release);
     // A client that is gone needs no connection.
     let Some(connection) = guard.connection.upgrade().map(Connection) else {
@@ -220,7 +220,7 @@ async fn connect(
     };
     let server = &connection.0.server;
     let within = Instant::now() + server.connect_timeout;
-    let opened = connection.open(within, tracking.as_ref()).await;
+    let opened = connection.open(within).await;
     let moves = opened.as_ref().map_or(0, |(_, moves)| *moves);
     let result = opened.map(|(batcher, _)| batcher);
     let now = match &result {

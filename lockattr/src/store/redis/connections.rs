@@ -5,8 +5,8 @@
 //! driven on the background runtime. It carries what is asked outside of every tokio runtime, and what is
 //! asked in the background.
 //!
-//! On one connection, commands reach the server in the order in which they were first polled, also those
-//! of futures that were dropped since. Between connections there is no order. A request that was not
+//! On one connection, commands reach the server in the order in which they were sent, also those of futures
+//! that were dropped since. Between connections there is no order. A request that was not
 //! answered on one connection may be carried out after a release on another, which is why `unanswered`
 //! tracks it.
 //!
@@ -232,12 +232,7 @@ impl Connections {
         deadline: &mut Deadline<'_>,
     ) -> (Sending, Instant) {
         let sent = deadline.start();
-        let sending = if self.asking {
-            batcher.send_asking(command)
-        } else {
-            batcher.send(command)
-        };
-        (sending, sent)
+        (batcher.send(command, self.asking), sent)
     }
 
     /// Waits until no request of this owner can be carried out any more; see [`Unanswered::settled`].

@@ -117,6 +117,14 @@ impl Fault {
         Self::fatal(StoreError::in_doubt("the connection has ended"))
     }
 
+    /// The same before the command was sent.
+    pub(super) fn unsent() -> Self {
+        Self {
+            soon: true,
+            ..Self::fatal(StoreError::unreachable("the connection has ended"))
+        }
+    }
+
     /// What to tell of a single server: with what to do where it is a node of a cluster.
     pub(super) fn told(self) -> StoreError {
         if self.advice.is_empty() {

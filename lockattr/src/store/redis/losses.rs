@@ -112,7 +112,7 @@ impl Losses {
         trusted: &Weak<Batcher>,
     ) -> Option<Result<Option<Weak<Batcher>>, Fault>> {
         let (watchdog, script) = (self.watchdog.upgrade()?, self.script.upgrade()?);
-        let connection = match watchdog.connected(PATIENCE).await {
+        let connection = match watchdog.connected().await {
             Ok(batcher) => Arc::downgrade(&batcher),
             Err(fault) => return Some(Err(fault)),
         };

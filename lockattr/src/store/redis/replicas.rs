@@ -271,16 +271,12 @@ impl Rounds {
         let left = left.map_or(Duration::ZERO, |until| {
             until.saturating_duration_since(now).min(LONGEST_WAIT)
         });
-        let send = |command| Arc::clone(&batcher).send(command);
+        // In this order.
+        let send = |command, asking| Arc::clone(&batcher).send(command, asking);
         let renewals: Vec<_> = grants
             .iter()
             .map(|grant| {
-                let renewal = grant.renewal(form);
-                let renewing = if grant.asking {
-                    Arc::clone(&batcher).send_asking(renewal)
-                } else {
-                    send(renewal)
-                };
+                let renewing = send(grant.renewal(form), grant.asking);
                 Box::pin(renewing) as Boxed<'_, _>
             })
             .collect();
@@ -288,17 +284,12 @@ impl Rounds {
         let mut wait = redis::cmd("WAIT");
         // In whole milliseconds, of which 0 would be without end.
         wait.arg(self.replicas.count).arg(millis(left) + 1);
-        let mut wait = Some(wait);
-        // What is sent with its own `ASKING` has no order with the rest: `WAIT` follows its answers.
-        let is_ordered = !grants.iter().any(|grant| grant.asking);
-        let mut waiting = wait.take_if(|_| is_ordered).map(send);
+        let mut waiting = send(wait, false);
         let mut waited = None;
-        // The first poll sends them in this order. Renewals are held up by nothing.
         let renewed = poll_fn(|cx| {
             let renewed = renewals.as_mut().poll(cx);
             if waited.is_none()
-                && let Some(waiting) = &mut waiting
-                && let Poll::Ready(answer) = Pin::new(waiting).poll(cx)
+                && let Poll::Ready(answer) = Pin::new(&mut waiting).poll(cx)
             {
                 waited = Some(answer);
             }
@@ -318,13 +309,13 @@ impl Rounds {
                 answer => held.push(answer),
             }
         }
-        let answer = match (waited, waiting.or(wait.map(send))) {
-            (None, Some(waiting)) => {
+        let answer = match waited {
+            None => {
                 let longest = left + self.reply_timeout;
                 let answer = background.until(now + longest, waiting).await;
                 answer.unwrap_or_else(|Elapsed| Err(silent(longest)))
             }
-            (answer, _) => answer.unwrap_or_else(|| Err(ended())),
+            Some(answer) => answer,
         };
         let (answer, _) = classify(&self.connection, &batcher, now, answer).map_err(no_wait)?;
         match integer(&answer).and_then(|count| u32::try_from(count).ok()) {

@@ -27,9 +27,9 @@ use super::credentials::Login;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::server::Server;
-use super::target::{RawConnection, Target};
-use super::tracking::Tracking;
+use super::target::Target;
 use super::transport::Transport;
+use super::wire::Wire;
 use crate::error::Error;
 use crate::runtime::background::Elapsed;
 use crate::runtime::jitter::jittered;
@@ -79,7 +79,7 @@ pub(super) struct Sentinels {
 
 /// What became of an attempt to connect to a candidate.
 enum CandidateAttempt {
-    IsPrimary(RawConnection),
+    IsPrimary(Wire),
     /// It is not, or does not answer; the words follow "the Redis server at …".
     Failed(String),
     /// It has not answered in the time that there was.
@@ -153,8 +153,7 @@ impl Sentinels {
         &self,
         server: &Arc<Server>,
         within: Instant,
-        tracking: Option<&Arc<Tracking>>,
-    ) -> Result<(RawConnection, u64), String> {
+    ) -> Result<(Wire, u64), String> {
         self.start(server);
         let mut failed: Option<(Address, String)> = None;
         loop {
@@ -164,7 +163,7 @@ impl Sentinels {
                 let now = Instant::now();
                 let rest = u32::try_from(candidates.len() - index).unwrap_or(u32::MAX);
                 let until = now + within.saturating_duration_since(now) / rest;
-                match self.attempt(server, candidate, until, tracking).await {
+                match self.attempt(server, candidate, until).await {
                     CandidateAttempt::IsPrimary(connection) => {
                         if let Some(moves) = self.found(server, candidate) {
                             return Ok((connection, moves));
@@ -206,7 +205,7 @@ impl Sentinels {
             let target = self.target.redis(best).map_err(|error| error.to_string())?;
             return Ok((target, moves));
         }
-        let (_, moves) = self.open(server, within, None).await?;
+        let (_, moves) = self.open(server, within).await?;
         let best = self.known.borrow().likeliest().into_iter().next();
         let best = best.ok_or("the sentinels name no primary")?;
         let target = self
@@ -249,16 +248,13 @@ impl Sentinels {
         server: &Server,
         candidate: &Address,
         until: Instant,
-        tracking: Option<&Arc<Tracking>>,
     ) -> CandidateAttempt {
         let attempt = async {
             let asked = async {
-                let target = self.target.redis(candidate)?;
-                let connection = target.connection(tracking).await?;
+                let mut connection = self.target.redis(candidate)?.connection().await?;
                 let role = redis::cmd("ROLE");
-                let asked = server.greeting.with_question(&connection.redis, &role);
+                let asked = server.greeting.with_question(&mut connection, &role);
                 let role = asked.await?.extract_error()?;
-                connection.answered(tracking);
                 Ok((connection, role))
             };
             match asked.await {
@@ -346,7 +342,7 @@ async fn follow(server: Weak<Server>, mut known: watch::Receiver<KnownSentinels>
         let within = Instant::now() + server.connect_timeout;
         // Whoever finds it has the connections to the old one dropped. Where it is not to be found,
         // callers are told by their own attempts.
-        drop(sentinels.open(&server, within, None).await);
+        drop(sentinels.open(&server, within).await);
         drop(server);
         sleep(jittered(LOOKED)).await;
     }

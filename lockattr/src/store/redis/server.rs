@@ -19,8 +19,8 @@ use super::connection::WeakConnection;
 use super::fault::Fault;
 use super::greeting::Greeting;
 use super::sentinel::{self, SentinelTarget, Sentinels};
-use super::target::{self, RawConnection, Target};
-use super::tracking::Tracking;
+use super::target::{self, Target};
+use super::wire::Wire;
 use crate::error::{Error, StoreError};
 use crate::runtime::background::{Background, Elapsed};
 
@@ -131,26 +131,18 @@ impl Server {
         address.chars().take(200).collect()
     }
 
-    /// Connects, until that moment at most. Also says how often the server had moved by then. What the
-    /// connection is told of changed keys goes to `tracking`.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        within: Instant,
-        tracking: Option<&Arc<Tracking>>,
-    ) -> Result<(RawConnection, u64), Fault> {
+    /// Connects, until that moment at most. Also says how often the server had moved by then.
+    pub(super) async fn open(self: &Arc<Self>, within: Instant) -> Result<(Wire, u64), Fault> {
         let told = |why: &str| {
             StoreError::unreachable(format!("cannot connect to {}{why}", self.address()))
         };
         match &self.route {
             ServerRoute::Sentinels(sentinels) => {
-                let opened = sentinels.open(self, within, tracking).await;
+                let opened = sentinels.open(self, within).await;
                 opened.map_err(|why| Fault::unreachable(told(&format!(": {why}"))))
             }
             ServerRoute::Fixed(target) => {
-                let opened = self
-                    .background
-                    .until(within, self.open_at(target, tracking))
-                    .await;
+                let opened = self.background.until(within, self.open_at(target)).await;
                 let opened = opened.map_err(|Elapsed| {
                     let within = self.connect_timeout;
                     Fault::unreachable(told(&format!(" within {within:?}")))
@@ -183,24 +175,17 @@ impl Server {
         }
     }
 
-    async fn open_at(
-        &self,
-        target: &Target,
-        tracking: Option<&Arc<Tracking>>,
-    ) -> RedisResult<RawConnection> {
-        let connection = target.connection(tracking).await?;
+    async fn open_at(&self, target: &Target) -> RedisResult<Wire> {
+        let mut connection = target.connection().await?;
         // A server that is stopped accepts connections, and so does one that has too many clients. The
         // connection counts as made once something was answered.
         let asked = self
             .greeting
-            .with_question(&connection.redis, &redis::cmd("TIME"))
+            .with_question(&mut connection, &redis::cmd("TIME"))
             .await?;
         match asked {
             Value::ServerError(error) if is_full(error.details()) => Err(error.into()),
-            _ => {
-                connection.answered(tracking);
-                Ok(connection)
-            }
+            _ => Ok(connection),
         }
     }
 

@@ -3,22 +3,16 @@
 //! An error about a URL never repeats the URL, which may hold a password. Timeouts are left to the
 //! caller, and so is what is done with a connection.
 
-use std::sync::Arc;
-
-use redis::aio::{MultiplexedConnection, PubSub};
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult,
-};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use redis::aio::PubSub;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
 
 use super::access::Access;
 use super::addresses::Address;
 use super::credentials::Login;
 use super::greeting::Greeting;
-use super::tracking::Tracking;
-use super::transport::{Stream, Transport};
+use super::login::logged_in;
+use super::transport::Transport;
+use super::wire::Wire;
 use crate::error::Error;
 
 /// The schemes of a URL, and whether each means TLS.
@@ -36,75 +30,6 @@ pub(crate) struct Target {
     address: ConnectionInfo,
     login: Login,
     transport: Transport,
-}
-
-/// An open connection of the redis client, and the task that drives it.
-pub(super) struct RawConnection {
-    pub(super) redis: MultiplexedConnection,
-    pub(super) task: DriverTask,
-}
-
-/// Ends the task when dropped.
-pub(super) struct DriverTask {
-    task: JoinHandle<()>,
-    ended: Option<oneshot::Receiver<()>>,
-    changes: HearsOfChanges,
-}
-
-/// Whether a connection is told of changed keys.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HearsOfChanges {
-    NotAsked,
-    Refused,
-    Yes,
-}
-
-impl RawConnection {
-    /// The server has answered on it, and so is one: what it has refused it would refuse again.
-    pub(super) fn answered(&self, tracking: Option<&Arc<Tracking>>) {
-        if self.task.changes == HearsOfChanges::Refused
-            && let Some(tracking) = tracking
-        {
-            tracking.refuse();
-        }
-    }
-}
-
-impl DriverTask {
-    fn spawn(driver: impl Future<Output = ()> + Send + 'static) -> Self {
-        let (ends, ended) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move {
-            // Dropped with the task, however that ends.
-            let _ends = ends;
-            driver.await;
-        });
-        Self {
-            task,
-            ended: Some(ended),
-            changes: HearsOfChanges::NotAsked,
-        }
-    }
-
-    /// Whether the connection is told of changed keys.
-    pub(super) fn is_told(&self) -> bool {
-        self.changes == HearsOfChanges::Yes
-    }
-
-    /// Waits until the connection is closed, by either side, or has ended with its runtime. For one caller.
-    pub(super) fn ended(&mut self) -> impl Future<Output = ()> + Send + use<> {
-        let ended = self.ended.take();
-        async move {
-            if let Some(ended) = ended {
-                let _ = ended.await;
-            }
-        }
-    }
-}
-
-impl Drop for DriverTask {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// Reads a URL.
@@ -140,7 +65,7 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
         }
     }
     let unusable = |why: &str| Error::Config(format!("the {scheme}:// URL cannot be used: {why}"));
-    let refused = |error: RedisError| {
+    let refused = |error: redis::RedisError| {
         let mut why = error.to_string();
         // The detail repeats a part of the URL.
         if let Some(detail) = error.detail()
@@ -176,54 +101,20 @@ impl Target {
         })
     }
 
-    /// Connects and logs in. The connection is driven on the runtime that this is polled on, and may be told of
-    /// changed keys.
-    pub(super) async fn connection(
-        &self,
-        tracking: Option<&Arc<Tracking>>,
-    ) -> RedisResult<RawConnection> {
-        let config = || {
-            AsyncConnectionConfig::new()
-                .set_connection_timeout(None)
-                .set_response_timeout(None)
-        };
+    /// Connects and logs in, on the runtime that this is polled on.
+    pub(super) async fn connection(&self) -> RedisResult<Wire> {
+        let stream = self.transport.stream(self.address()).await?;
         // The redis client would name its library in a round trip of its own; `greeting` does that.
         let login = self.login.settings().await?.set_skip_set_lib_name();
-        let stream = self.transport.stream(self.address()).await?;
-        let Some(tracking) = tracking.filter(|tracking| tracking.is_possible()) else {
-            return set_up(stream, &login, config()).await;
-        };
-        let told = config().set_push_sender(tracking.receiver());
-        let speaks = login.clone().set_protocol(ProtocolVersion::RESP3);
-        match set_up(stream, &speaks, told).await {
-            Ok(mut connection) => {
-                connection.task.changes = HearsOfChanges::Yes;
-                Ok(connection)
-            }
-            // In the words that the redis client has for it without RESP3.
-            Err(error) if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => {
-                Err(RedisError::from((
-                    ErrorKind::AuthenticationFailed,
-                    "Password authentication failed",
-                )))
-            }
-            // What does not speak RESP3 says so in words of its own, or closes the connection.
-            Err(_) => {
-                let stream = self.transport.stream(self.address()).await?;
-                let mut connection = set_up(stream, &login, config()).await?;
-                connection.task.changes = HearsOfChanges::Refused;
-                Ok(connection)
-            }
-        }
+        Ok(Wire::new(logged_in(stream, &login).await?))
     }
 
     /// The same for a connection that subscribes to channels, which cannot introduce itself later.
     pub(super) async fn pubsub(&self, greeting: &Greeting) -> RedisResult<PubSub> {
-        let login = self.login.settings().await?;
-        let mut stream = self.transport.stream(self.address()).await?;
-        greeting.on_stream(&mut stream, &login).await?;
+        let mut wire = self.connection().await?;
+        greeting.alone(&mut wire).await?;
         let logged_in = RedisConnectionInfo::default().set_skip_set_lib_name();
-        PubSub::new(&logged_in, stream).await
+        PubSub::new(&logged_in, wire.into_stream()).await
     }
 
     /// The same with another host and port.
@@ -243,19 +134,4 @@ impl Target {
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.address.addr()
     }
-}
-
-/// Speaks first on a stream.
-async fn set_up(
-    stream: Stream,
-    login: &RedisConnectionInfo,
-    config: AsyncConnectionConfig,
-) -> RedisResult<RawConnection> {
-    // Driven by a task of our own, which tells its end: the redis client's would be asked first.
-    let connecting = MultiplexedConnection::new_with_config(login, stream, config);
-    let (redis, driver) = connecting.await?;
-    Ok(RawConnection {
-        redis,
-        task: DriverTask::spawn(driver),
-    })
 }

@@ -1,9 +1,9 @@
 //! Has the server tell of held keys that somebody else changes: who deletes or overwrites one by hand, flushes
 //! the server, or lets it evict or expire.
 //!
-//! Keys are tracked by the connection for renewals, which speaks RESP3 where the server knows it: behind each
-//! renewal they are read once more there, with the word that the server is to remember that (`CLIENT TRACKING ON
-//! OPTIN NOLOOP`, `CLIENT CACHING YES`). A renewal itself makes the server forget it, since it is a change, and
+//! Keys are tracked by the connection for renewals, which speaks RESP3 from then on (`HELLO 3`, `CLIENT TRACKING ON
+//! OPTIN NOLOOP`): behind each renewal they are read once more there, with the word that the server is to remember
+//! that (`CLIENT CACHING YES`). A renewal itself makes the server forget it, since it is a change, and
 //! is told to everybody else. Keys that the renewal's script reads are not tracked by that: before Redis 7.2 each
 //! read there counts for all keys of the call. Leases that are renewed more than once a second are not tracked,
 //! nor is any before its first renewal: short calls cost nothing.
@@ -14,12 +14,11 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::aio::SendError;
-use redis::{Pipeline, PushInfo, PushKind, Value};
+use redis::{Cmd, PushKind, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -28,7 +27,9 @@ use super::losses::Keeps;
 use super::names::{has_slots, lock};
 use super::reply::text;
 use super::watchdog::Watchdog;
+use super::wire::Told;
 use crate::runtime::background::Background;
+use crate::runtime::together::{Boxed, all};
 use crate::store::{Claim, HeldLeases};
 
 /// Leases of a shorter ttl are renewed often enough to find out by themselves.
@@ -50,6 +51,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Tracking {
     /// Whether the server does not do it.
     is_refused: AtomicBool,
+    /// How often in a row a connection was closed on which it was to be switched on.
+    closed: AtomicU32,
     /// The connection on which it is switched on.
     on: Mutex<Weak<Batcher>>,
     changed: Mutex<ChangedKeys>,
@@ -86,28 +89,25 @@ impl TrackedKey {
 
 impl Tracking {
     /// Whether the server may do it, as far as is known.
-    pub(super) fn is_possible(&self) -> bool {
+    fn is_possible(&self) -> bool {
         !self.is_refused.load(Ordering::Relaxed)
     }
 
     /// The server does not do it, and would not the next time.
-    pub(super) fn refuse(&self) {
+    fn refuse(&self) {
         self.is_refused.store(true, Ordering::Relaxed);
     }
 
     /// Takes in what a connection is told beside its answers.
-    pub(super) fn receiver(
-        self: &Arc<Self>,
-    ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + use<> {
-        let tracking = Arc::downgrade(self);
-        move |push| {
-            if push.kind == PushKind::Invalidate
+    pub(super) fn receiver(tracking: &Weak<Self>) -> Told {
+        let tracking = Weak::clone(tracking);
+        Box::new(move |kind, data| {
+            if *kind == PushKind::Invalidate
                 && let Some(tracking) = tracking.upgrade()
             {
-                tracking.receive(&push.data);
+                tracking.receive(data);
             }
-            Ok(())
-        }
+        })
     }
 
     fn receive(&self, data: &[Value]) {
@@ -140,11 +140,6 @@ impl Tracking {
         let Some(connection) = watchdog.up() else {
             return;
         };
-        if !connection.is_told() {
-            // It was made in haste. The next one is not.
-            watchdog.discard(&connection);
-            return;
-        }
         let (tracking, background) = (Arc::clone(self), watchdog.background());
         background.spawn(async move {
             let reading = tracking.read(&connection, &keys);
@@ -156,34 +151,42 @@ impl Tracking {
 
     /// Reads keys so that the server remembers it. The answer is those of them that were changed before that.
     async fn read(&self, connection: &Arc<Batcher>, keys: &[TrackedKey]) -> Option<Vec<String>> {
-        let mut commands = Pipeline::with_capacity(3);
         let now = Arc::downgrade(connection);
         let before = mem::replace(&mut *self.on(), Weak::clone(&now));
-        if !Weak::ptr_eq(&before, &now) {
-            let on = commands.cmd("CLIENT").arg("TRACKING").arg("ON");
-            on.arg("OPTIN").arg("NOLOOP");
+        let is_on = Weak::ptr_eq(&before, &now);
+        let mut commands = Vec::with_capacity(4);
+        if !is_on {
+            commands.push(words(&["HELLO", "3"]));
+            commands.push(words(&["CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"]));
         }
-        commands.cmd("CLIENT").arg("CACHING").arg("YES");
-        let words = commands.len();
-        let read = commands.cmd("MGET");
+        commands.push(words(&["CLIENT", "CACHING", "YES"]));
+        let mut read = redis::cmd("MGET");
         for key in keys {
             read.arg(&key.name);
         }
-        let count = commands.len();
-        let mut redis = connection.redis();
-        let answers = redis.send_packed_commands(&commands, 0, count).await.ok()?;
-        let (words, read) = answers.split_at_checked(words)?;
-        if words
-            .iter()
-            .any(|answer| matches!(answer, Value::ServerError(_)))
-        {
-            self.refuse();
-            return None;
+        commands.push(read);
+        let sending = connection.send_all(commands).into_iter();
+        let sending = sending.map(|one| Box::pin(one) as Boxed<'_, _>).collect();
+        let mut answers = all(sending).await.into_iter().rev();
+        let values = answers.next();
+        for answer in answers {
+            match answer {
+                Ok(Value::ServerError(_)) => self.refuse(),
+                Ok(_) => {}
+                Err(_) => {
+                    // Some close the connection at a command that they do not know.
+                    if !is_on && self.closed.fetch_add(1, Ordering::Relaxed) > 0 {
+                        self.refuse();
+                    }
+                    return None;
+                }
+            }
         }
-        let [Value::Array(values)] = read else {
+        self.closed.store(0, Ordering::Relaxed);
+        let Some(Ok(Value::Array(values))) = values else {
             return None;
         };
-        let found = keys.iter().zip(values);
+        let found = keys.iter().zip(&values);
         let changed = found.filter(|(key, value)| !key.is_under(value));
         Some(changed.map(|(key, _)| key.name.clone()).collect())
     }
@@ -196,6 +199,14 @@ impl Tracking {
         // No panic happens under this lock.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn words(words: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(*word);
+    }
+    command
 }
 
 impl TrackedKey {

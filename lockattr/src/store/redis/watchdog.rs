@@ -3,7 +3,7 @@
 //! It is driven on the background runtime and carries nothing else, so that no caller and no blocked
 //! runtime delays a renewal. Which leases are renewed when is left to the caller.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::Cmd;
@@ -16,27 +16,21 @@ use super::server::Server;
 use super::tracking::Tracking;
 use crate::runtime::background::{Background, Elapsed};
 
-/// With so much patience there is time for one round trip more when the connection is made.
-const LEISURE: Duration = Duration::from_millis(900);
-
 /// The connection for renewals alone.
 #[derive(Clone)]
 pub(super) struct Watchdog {
     connection: Connection,
-    /// Where it is told of changed keys.
-    tracking: Arc<Tracking>,
     /// Whether what is renewed is on its way to this node of a cluster.
     asking: bool,
 }
 
 /// The same for who does not keep it open.
-pub(super) struct WeakWatchdog(WeakConnection, Weak<Tracking>);
+pub(super) struct WeakWatchdog(WeakConnection);
 
 impl WeakWatchdog {
     pub(super) fn upgrade(&self) -> Option<Watchdog> {
         Some(Watchdog {
             connection: self.0.upgrade()?,
-            tracking: self.1.upgrade()?,
             asking: false,
         })
     }
@@ -46,8 +40,7 @@ impl Watchdog {
     pub(super) fn new(server: &Arc<Server>, tracking: &Arc<Tracking>) -> Self {
         let runtime = server.background.runtime().clone();
         Self {
-            connection: Connection::new(server, runtime),
-            tracking: Arc::clone(tracking),
+            connection: Connection::tracking(server, runtime, tracking),
             asking: false,
         }
     }
@@ -61,7 +54,7 @@ impl Watchdog {
     }
 
     pub(super) fn downgrade(&self) -> WeakWatchdog {
-        WeakWatchdog(self.connection.downgrade(), Arc::downgrade(&self.tracking))
+        WeakWatchdog(self.connection.downgrade())
     }
 
     /// The connection, if it is up.
@@ -73,12 +66,9 @@ impl Watchdog {
         &self.connection.server().background
     }
 
-    /// The connection, made if need be. The connect timeout bounds that, and `patience` says how long what is
-    /// to be asked may take.
-    pub(super) async fn connected(&self, patience: Duration) -> Result<Arc<Batcher>, Fault> {
-        // That it is told of changed keys costs a round trip, for which short leases have no time.
-        let tracking = (patience >= LEISURE).then_some(&self.tracking);
-        match self.connection.availability_told(tracking) {
+    /// The connection, made if need be. The connect timeout bounds that.
+    pub(super) async fn connected(&self) -> Result<Arc<Batcher>, Fault> {
+        match self.connection.availability() {
             Availability::Up(batcher) => Ok(batcher),
             Availability::Connecting(mut attempt) => connect_result(attempt.wait().await),
             Availability::Unfit => Err(ended()),
@@ -90,13 +80,9 @@ impl Watchdog {
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be silent:
     /// while other replies come in, this one is on its way.
     pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
-        let batcher = self.connected(patience).await?;
+        let batcher = self.connected().await?;
         let sent = Instant::now();
-        let mut sending = if self.asking {
-            batcher.send_asking(command)
-        } else {
-            batcher.send(command)
-        };
+        let mut sending = batcher.send(command, self.asking);
         let mut seen = sending.batcher.replies();
         let answer = loop {
             let until = Instant::now() + patience;
@@ -114,11 +100,6 @@ impl Watchdog {
         };
         let answer = answer.unwrap_or_else(|Elapsed| Err(silent(patience)));
         classify(&self.connection, &sending.batcher, sent, answer)
-    }
-
-    /// Drops a connection, unless another has replaced it meanwhile.
-    pub(super) fn discard(&self, connection: &Arc<Batcher>) {
-        self.connection.discard(connection);
     }
 
     /// Drops the connection after a protocol error.

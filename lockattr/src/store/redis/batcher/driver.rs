@@ -1,149 +1,144 @@
-//! The task that sends the batches of a connection and hands out their replies.
+//! The task of a connection: it writes the commands, and hands out the replies.
 //!
-//! Batches are sent in order and answered in order. The task ends when the last handle of the batcher is
-//! gone; where its runtime ends before, every reply that is awaited fails in doubt.
+//! It ends with the connection, or when the last handle of the batcher is gone. Where its runtime ends
+//! before, every reply that is awaited fails in doubt.
 
 use std::collections::VecDeque;
-use std::iter;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 
-use redis::aio::MultiplexedConnection;
-use redis::{Pipeline, RedisResult, Value};
-use tokio_util::sync::ReusableBoxFuture;
+use redis::{RedisError, Value};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
 
-use super::{BatcherInner, BatcherState, Fault, in_memory_of};
+use super::{BatcherInner, BatcherState, Fault};
 use crate::runtime::waker;
+use crate::store::redis::wire::Wire;
 
-/// So many batches at most are sent and not answered; further commands wait.
-const MOST_BATCHES: usize = 32;
+/// So many callers at most are answered at a time. They run, and what they ask next is sent, before more are
+/// answered: so the server and the callers work at the same time.
+const MOST_ANSWERED: usize = 64;
 
-/// Sends batches, and hands out the replies.
+/// Sends what is to be sent, and hands out the replies.
 pub(super) struct Driver {
     inner: Arc<BatcherInner>,
-    redis: MultiplexedConnection,
-    sent: VecDeque<SentBatch>,
-    /// The memory of batches that were answered.
-    spare: Vec<SpareBatch>,
-    /// Empty but while replies are handed out.
+    wire: Wire,
+    /// The indices of the replies to come, in their order.
+    sent: VecDeque<usize>,
+    /// Whether this task runs before callers that were woken earlier.
+    runs_early: bool,
+    /// How many callers were woken since something was sent.
+    woken: usize,
+    /// What is about to be handed out. Empty otherwise, and so is `wakers`.
+    answers: Vec<(usize, Result<Value, Fault>)>,
     wakers: Vec<Waker>,
-}
-
-/// Commands that were sent together. Their replies come in the same order.
-struct SentBatch {
-    reply: BatchReply,
-    outcome: Option<BatchOutcome>,
-    /// The indices of the pending replies.
-    replies: Vec<usize>,
-}
-
-type BatchReply = ReusableBoxFuture<'static, BatchOutcome>;
-
-/// The replies to a batch, and what it had borrowed.
-type BatchOutcome = (RedisResult<Vec<Value>>, Pipeline, MultiplexedConnection);
-
-struct SpareBatch {
-    reply: Option<BatchReply>,
-    redis: MultiplexedConnection,
-    pipeline: Pipeline,
-    replies: Vec<usize>,
+    /// Dropped with the task.
+    _ends: oneshot::Sender<()>,
 }
 
 impl Driver {
-    pub(super) fn new(inner: Arc<BatcherInner>, redis: MultiplexedConnection) -> Self {
+    pub(super) fn new(
+        inner: Arc<BatcherInner>,
+        wire: Wire,
+        runtime: &Handle,
+        ends: oneshot::Sender<()>,
+    ) -> Self {
         Self {
             inner,
-            redis,
+            wire,
             sent: VecDeque::new(),
-            spare: Vec::new(),
+            runs_early: runtime.runtime_flavor() == RuntimeFlavor::MultiThread,
+            woken: 0,
+            answers: Vec::new(),
             wakers: Vec::new(),
+            _ends: ends,
         }
     }
 
-    /// Sends what may be sent, unless the last handle is gone.
-    fn send(&mut self, cx: &mut Context<'_>) -> BatcherState {
-        loop {
-            let mut pending = self.inner.pending();
-            let nothing_to_send = pending.unsent.is_empty() || self.sent.len() >= MOST_BATCHES;
-            if pending.state != BatcherState::Open || nothing_to_send {
-                let before = waker::replace(&mut pending.driver, cx.waker());
-                let state = pending.state;
-                drop(pending);
-                drop(before);
-                return state;
-            }
-            let mut batch = self.spare.pop().unwrap_or_else(|| SpareBatch {
-                reply: None,
-                redis: self.redis.clone(),
-                pipeline: Pipeline::new(),
-                replies: Vec::new(),
-            });
-            pending.fill(&mut batch.pipeline, &mut batch.replies);
-            if batch.replies.is_empty() {
-                drop(pending);
-                self.spare.push(batch);
-                continue;
-            }
-            pending.batches += 1;
-            drop(pending);
-            let mut batch = batch.into_sent();
-            // The first poll sends it: the next batch has to come after it.
-            let _ = batch.poll(cx);
-            self.sent.push_back(batch);
-        }
-    }
-
-    /// Hands out the replies to the oldest batch, if they have come.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Some(first) = self.sent.front_mut()
-            && first.poll(cx).is_ready()
-            && let Some(SentBatch {
-                reply,
-                outcome: Some((answers, mut pipeline, redis)),
-                mut replies,
-            }) = self.sent.pop_front()
-        {
-            self.hand_out(&replies, answers);
-            pipeline.clear();
-            replies.clear();
-            self.spare.push(SpareBatch {
-                reply: Some(reply),
-                redis,
-                pipeline,
-                replies,
-            });
-            return true;
-        }
-        false
-    }
-
-    fn hand_out(&mut self, replies: &[usize], answers: RedisResult<Vec<Value>>) {
-        let answers = answers.map_err(Fault::from).and_then(|answers| {
-            if answers.len() == replies.len() {
-                Ok(answers)
-            } else {
-                Err(Fault::protocol_error(&Value::Array(answers)))
-            }
-        });
-        match answers {
-            Ok(answers) => self.answer(replies, answers.into_iter().map(Ok)),
-            Err(fault) => self.answer(replies, iter::repeat_with(|| Err(fault.clone()))),
-        }
-    }
-
-    fn answer(&mut self, replies: &[usize], answers: impl Iterator<Item = Result<Value, Fault>>) {
+    /// Adds what is to be sent, unless the last handle is gone.
+    ///
+    /// A multi-thread runtime runs a task that was just woken before those that were woken earlier. So the
+    /// first of many callers who were answered would have its next command sent alone, and each after it.
+    /// The others run first, once, and their commands go together.
+    fn take_unsent(&mut self, cx: &mut Context<'_>) -> BatcherState {
         let mut pending = self.inner.pending();
-        pending.batches = self.sent.len();
-        for (index, answer) in replies.iter().zip(answers) {
-            self.wakers.extend(pending.answer(*index, answer));
+        let before = waker::replace(&mut pending.driver, cx.waker());
+        let are_few = !pending.unsent.is_empty()
+            && pending.unsent.len() < mem::take(&mut self.woken)
+            && self.runs_early;
+        if are_few {
+            cx.waker().wake_by_ref();
+        } else {
+            pending.send_all(&mut self.wire, &mut self.sent);
+        }
+        let state = pending.state;
+        drop(pending);
+        drop(before);
+        state
+    }
+
+    /// Hands out what has come. An error is that of the connection.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let mut outcome: Result<(), Fault> = Ok(());
+        while self.answers.len() < MOST_ANSWERED
+            && let Some(index) = self.sent.front()
+            && let Poll::Ready(reply) = self.wire.poll_reply(cx)
+        {
+            match reply {
+                Ok(reply) => self.answers.push((*index, Ok(reply))),
+                Err(error) => {
+                    outcome = Err(error.into());
+                    break;
+                }
+            }
+            self.sent.pop_front();
+        }
+        let may_be_more = self.answers.len() == MOST_ANSWERED;
+        self.hand_out();
+        outcome?;
+        if may_be_more {
+            cx.waker().wake_by_ref();
+            return Ok(());
+        }
+        if self.sent.is_empty()
+            && let Poll::Ready(error) = self.wire.poll_end(cx)
+        {
+            return Err(RedisError::from(error).into());
+        }
+        Ok(())
+    }
+
+    fn hand_out(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let count = u64::try_from(self.answers.len()).unwrap_or(u64::MAX);
+        self.inner.replies.fetch_add(count, Ordering::Relaxed);
+        let mut pending = self.inner.pending();
+        for (index, answer) in self.answers.drain(..) {
+            self.wakers.extend(pending.answer(index, answer));
         }
         drop(pending);
-        let count = u64::try_from(replies.len()).unwrap_or(u64::MAX);
-        self.inner.replies.fetch_add(count, Ordering::Relaxed);
+        self.woken += self.wakers.len();
         self.wakers.drain(..).for_each(Waker::wake);
+    }
+
+    /// Answers everybody, and everybody who asks from now on.
+    fn end(&mut self, state: BatcherState, fault: &Fault) {
+        let mut pending = self.inner.pending();
+        pending.state = state;
+        let unsent = mem::take(&mut pending.unsent);
+        drop(pending);
+        let sent = self.sent.drain(..);
+        self.answers
+            .extend(sent.map(|index| (index, Err(fault.clone()))));
+        let unsent = unsent.into_iter();
+        self.answers
+            .extend(unsent.map(|unsent| (unsent.index, Err(Fault::unsent()))));
+        self.hand_out();
     }
 }
 
@@ -151,16 +146,18 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let received = self.receive(cx);
-        if self.send(cx) == BatcherState::Closed {
+        if self.take_unsent(cx) == BatcherState::Closed {
             // Whoever awaits a reply holds a handle, so nobody does.
             return Poll::Ready(());
         }
-        // The callers that were answered run, and what they ask next is sent, before the next batch is
-        // handed out. So the server and the callers work at the same time.
-        let next = self.sent.front();
-        if next.is_some_and(|next| received || next.outcome.is_some()) {
-            cx.waker().wake_by_ref();
+        let written = match self.wire.poll_write(cx) {
+            Poll::Ready(Err(error)) => Err(RedisError::from(error).into()),
+            _ => Ok(()),
+        };
+        // Also where it cannot be written: the server may have said why before it has closed.
+        if let Err(fault) = self.receive(cx).and(written) {
+            self.end(BatcherState::Failed, &fault);
+            return Poll::Ready(());
         }
         Poll::Pending
     }
@@ -169,45 +166,9 @@ impl Future for Driver {
 /// A runtime that ends drops its tasks, and nothing is answered any more.
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut pending = self.inner.pending();
-        pending.state = BatcherState::Ended;
-        let unsent = mem::take(&mut pending.unsent);
-        drop(pending);
-        let unsent = unsent.into_iter().map(|(_, index)| index);
-        let sent = mem::take(&mut self.sent);
-        let sent = sent.into_iter().flat_map(|batch| batch.replies);
-        let replies: Vec<_> = sent.chain(unsent).collect();
-        self.answer(&replies, iter::repeat_with(|| Err(Fault::closed())));
-    }
-}
-
-impl SpareBatch {
-    /// The commands in the pipeline, which the first poll sends.
-    fn into_sent(self) -> SentBatch {
-        let Self {
-            reply,
-            mut redis,
-            pipeline,
-            replies,
-        } = self;
-        let count = replies.len();
-        let sending = async move {
-            let answers = redis.send_packed_commands(&pipeline, 0, count).await;
-            (answers, pipeline, redis)
-        };
-        SentBatch {
-            reply: in_memory_of(reply, sending),
-            outcome: None,
-            replies,
+        let state = self.inner.pending().state;
+        if state == BatcherState::Open {
+            self.end(BatcherState::Ended, &Fault::closed());
         }
-    }
-}
-
-impl SentBatch {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.outcome.is_none() {
-            self.outcome = Some(ready!(self.reply.poll(cx)));
-        }
-        Poll::Ready(())
     }
 }

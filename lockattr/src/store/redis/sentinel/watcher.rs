@@ -20,7 +20,7 @@ use super::{Address, SentinelTarget, Sentinels};
 use crate::runtime::jitter::jittered;
 use crate::store::redis::fault::without_name;
 use crate::store::redis::server::Server;
-use crate::store::redis::target::RawConnection;
+use crate::store::redis::wire::Wire;
 
 /// How often a sentinel is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ const CHANNEL: &str = "+switch-master";
 
 /// An open connection to a sentinel.
 struct SentinelConnection {
-    connection: RawConnection,
+    wire: Wire,
     is_introduced: bool,
     telling: Telling,
 }
@@ -133,7 +133,7 @@ async fn ask(
     let link = match link {
         Some(link) => link,
         None => link.insert(SentinelConnection {
-            connection: target.sentinel(address)?.connection(None).await?,
+            wire: target.sentinel(address)?.connection().await?,
             is_introduced: false,
             telling: Telling::Untried,
         }),
@@ -148,9 +148,7 @@ async fn ask(
     // address, and the other the new epoch.
     questions.add_command(question("GET-MASTER-ADDR-BY-NAME", target));
     questions.add_command(question("MASTER", target));
-    let count = questions.len();
-    let redis = &mut link.connection.redis;
-    let mut answers = redis.send_packed_commands(&questions, 0, count).await?;
+    let mut answers = link.wire.ask(questions.cmd_iter()).await?;
     let (master, named) = (answers.pop(), answers.pop());
     if introduces > 0 {
         link.is_introduced = true;
@@ -160,9 +158,9 @@ async fn ask(
     let named = named.unwrap_or(Value::Nil).extract_error()?;
     if named == Value::Nil {
         let services = question("MASTERS", target);
-        let services = link.connection.redis.send_packed_command(&services).await;
+        let services = link.wire.ask([&services]).await;
         return Err(Trouble::NoSuchService(
-            services.map_or(Vec::new(), |all| names(&all)),
+            services.map_or(Vec::new(), |all| names(&all[0])),
         ));
     }
     let primary = announced(&named).ok_or_else(|| {
@@ -178,8 +176,8 @@ async fn ask(
     };
     if sentinels.known.borrow().lacks(&report) {
         let others = question("SENTINELS", target);
-        let others = link.connection.redis.send_packed_command(&others).await?;
-        learn(server, sentinels, &others);
+        let others = link.wire.ask([&others]).await?;
+        learn(server, sentinels, &others[0]);
     }
     Ok(report)
 }
