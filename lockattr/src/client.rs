@@ -86,8 +86,8 @@ impl Client {
     /// knows, for as long as that says that it is the primary.
     ///
     /// A failover loses what the old primary had not sent to its replicas yet. A lease that is lost so
-    /// is told lost at its next renewal, a third of its ttl later at most; until then **two may hold
-    /// the lock**. A primary that is cut off from the others goes on granting until its clients have
+    /// is told lost when the client has followed, by a renewal of everything that it holds; until then **two may
+    /// hold the lock**. A primary that is cut off from the others goes on granting until its clients have
     /// followed the new one: for about a second where they reach a sentinel, and for as long as it takes
     /// where they are cut off with it. `min-replicas-to-write 1` and `min-replicas-max-lag` on the
     /// servers bound that. Releases that were lost so are asked for again on the new primary. What
@@ -119,7 +119,8 @@ impl Client {
     /// - A primary answers for a lock before its replicas have it. A replica that is promoted in that moment
     ///   does not know the lock, and a primary that is cut off goes on granting until it has noticed
     ///   (`cluster-node-timeout`): within that window a lock may be lost or held twice, which
-    ///   [`Lease::token`](crate::Lease::token) lets a resource refuse.
+    ///   [`Lease::token`](crate::Lease::token) lets a resource refuse. The leases of hash slots that another node
+    ///   keeps than before are renewed at once, and those of a node whose connection was lost and made anew.
     ///
     /// # ZooKeeper
     /// A `zookeeper://` URL names some or all of the servers, at port 2181 unless it says otherwise, and the

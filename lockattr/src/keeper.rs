@@ -28,6 +28,7 @@ use crate::store::{Reply, Store};
 mod confirmed;
 mod extensions;
 mod in_flight;
+mod looks;
 mod open;
 mod pending;
 mod renewals;
@@ -139,7 +140,7 @@ impl Keeper {
             failing: AtomicBool::new(false),
         });
         background.spawn(renewals::watch(schedule, Arc::downgrade(&keeper)));
-        keeper.store.tell_ended(renewals::look_at(&keeper));
+        keeper.store.tell_ended(looks::leases_of(&keeper));
         keeper
     }
 

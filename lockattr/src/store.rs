@@ -23,6 +23,7 @@ pub mod conformance;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 pub(crate) mod fail_fast;
+mod held_leases;
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub mod inspect;
@@ -38,13 +39,12 @@ pub(crate) mod zookeeper;
 
 pub(crate) use answer::relied_on;
 pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
+pub use held_leases::HeldLeases;
+pub(crate) use held_leases::LeaseTable;
 pub use request::{Attempt, Claim, Held, Leave, Release};
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
-
-/// Tells a client which owners' leases may have ended; see [`Store::tell_ended`].
-pub type TellEnded = Box<dyn Fn(&[String]) + Send + Sync>;
 
 /// A place where locks are kept.
 ///
@@ -128,13 +128,14 @@ pub trait Store: Debug + Send + Sync + 'static {
         Box::pin(async { Duration::MAX })
     }
 
-    /// Has the owners told whose leases may have ended, as far as the store learns that by itself: by a watch,
-    /// or by the end of a session. They are renewed at once then, which says what has become of each. Asked
-    /// once, when a client is made.
+    /// Has leases [renewed at once](HeldLeases::renew) from now on that may have ended, as far as the store learns
+    /// that by itself: by a watch, by the end of a session, or since it has lost its connection to a server that
+    /// may have forgotten them. Asked once, when a client is made.
     ///
-    /// A store that learns nothing by itself leaves this as it is: a loss is found by the next renewal.
-    fn tell_ended(&self, tell: TellEnded) {
-        drop(tell);
+    /// A store that learns nothing by itself leaves this as it is: a loss is found by the next renewal, and
+    /// where a lease is not renewed, by its deadline.
+    fn tell_ended(&self, leases: HeldLeases) {
+        drop(leases);
     }
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
@@ -313,8 +314,8 @@ macro_rules! forward {
                 (**self).settled(owner)
             }
 
-            fn tell_ended(&self, tell: TellEnded) {
-                (**self).tell_ended(tell);
+            fn tell_ended(&self, leases: HeldLeases) {
+                (**self).tell_ended(leases);
             }
 
             fn in_callers_time(&self) -> bool {

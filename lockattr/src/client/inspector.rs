@@ -92,9 +92,9 @@ impl<'a> Inspector<'a> {
     }
 
     /// Ends what was shown under a key: a hold, a closed time or a mark. Only where the same still
-    /// stands there. A holder is told that it has lost its lease at its next renewal, which is at most a
-    /// third of its ttl later; whoever waits is granted the lock at once. **The holder's work may go on
-    /// until then**, beside that of the next one.
+    /// stands there. A holder is told that it has lost its lease: at once where a Redis server tells of changed
+    /// keys, and otherwise at its next renewal, which is at most a third of its ttl later. Whoever waits is
+    /// granted the lock at once. **The holder's work may go on until then**, beside that of the next one.
     ///
     /// Dropped before it is done, it may have been done or not.
     ///

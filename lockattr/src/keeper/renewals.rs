@@ -11,7 +11,7 @@ use crate::error::{LossCause, StoreError};
 use crate::limits::MAX_KEYS;
 use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::{Clock, millis};
-use crate::store::{Found, Held, Release, Renewal, TellEnded};
+use crate::store::{Found, Held, Release, Renewal};
 
 /// As many leases as one call to the store renews: enough to share its cost, and few enough not to
 /// hold up the server's other commands.
@@ -48,10 +48,7 @@ impl Keeper {
         let claims: Vec<Held<'_>> = batch
             .iter()
             .zip(&owners)
-            .map(|((_, lease), owner)| {
-                let asked = lease.ttl_to_ask(lease.ttl());
-                lease.claim(owner, asked).held(lease.slot())
-            })
+            .map(|((_, lease), owner)| lease.claim(owner, ttl_to_ask(lease)).held(lease.slot()))
             .collect();
         let ended: Vec<_> = batch
             .iter()
@@ -87,6 +84,9 @@ impl Keeper {
                 Err(error) => Err(error.clone()),
             };
             match one {
+                Ok(Renewal::Until(_)) if !lease.renews() => {
+                    self.schedule.renewed(*key, lease.end());
+                }
                 Ok(Renewal::Until(until)) => {
                     let asked = claim.claim.ttl;
                     self.counters.renewed();
@@ -160,6 +160,18 @@ pub(super) fn only(answers: &[Result<Renewal, StoreError>]) -> Result<Renewal, S
     answers.first().cloned().unwrap_or_else(unanswered)
 }
 
+/// What a lease is asked for: one that is not renewed for no more than it has yet, so that this finds out
+/// whether it is there, and changes nothing.
+fn ttl_to_ask(lease: &Acquisition) -> Duration {
+    if lease.renews() {
+        return lease.ttl_to_ask(lease.ttl());
+    }
+    let left = lease
+        .deadline()
+        .saturating_duration_since(lease.clock.now());
+    left.max(Duration::from_millis(1))
+}
+
 fn unanswered() -> Result<Renewal, StoreError> {
     let fewer = "the store has answered for fewer leases than it was asked for";
     Err(StoreError::refused(fewer))
@@ -188,21 +200,6 @@ pub(super) async fn watch(schedule: Arc<RenewalSchedule>, keeper: Weak<Keeper>) 
             keeper.background.spawn(Arc::clone(&keeper).renew(batch));
         }
     }
-}
-
-/// Has leases renewed at once of which a store has learnt something by itself.
-pub(super) fn look_at(keeper: &Arc<Keeper>) -> TellEnded {
-    let keeper = Arc::downgrade(keeper);
-    Box::new(move |owners| {
-        let Some(keeper) = keeper.upgrade() else {
-            return;
-        };
-        for (key, lease) in keeper.schedule.all() {
-            if owners.contains(&lease.owner()) {
-                keeper.schedule.hasten(key);
-            }
-        }
-    })
 }
 
 /// As many leases at a time as one call renews, and as many keys as one call may have.

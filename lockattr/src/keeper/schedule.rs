@@ -119,13 +119,6 @@ impl RenewalSchedule {
         left.is_some()
     }
 
-    /// A lease is seen to now, whenever it is due.
-    pub(super) fn hasten(&self, key: ScheduleKey) {
-        if self.table().plan(key, Instant::now()) {
-            self.sooner.notify_one();
-        }
-    }
-
     /// A renewal is over: the lease is seen to again when `due` has come.
     pub(super) fn renewed(&self, key: ScheduleKey, due: Instant) {
         let mut table = self.table();
@@ -215,7 +208,8 @@ impl RenewalSchedule {
                 over.push((key, lease));
                 continue;
             }
-            let to_see = lease.is_on_its_way_back() || lease.renews() && !lease.has_ended();
+            // One that is not renewed is due before its end where it is to be looked at.
+            let to_see = lease.is_on_its_way_back() || !lease.has_ended();
             if due < deadline && to_see {
                 if !entry.is_renewing() {
                     entry.set_renewing(true);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, TellEnded,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
     Token, WakeUps,
 };
 use crate::error::StoreError;
@@ -268,8 +268,8 @@ impl Store for FailFast {
         self.0.store.settled(owner)
     }
 
-    fn tell_ended(&self, tell: TellEnded) {
-        self.0.store.tell_ended(tell);
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.0.store.tell_ended(leases);
     }
 
     fn in_callers_time(&self) -> bool {

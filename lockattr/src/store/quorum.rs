@@ -18,7 +18,7 @@
 //!   of those votes alone for another to be granted beside it. So a node that persists nothing, or not each
 //!   write, is to stay away for the longest ttl in use before it is started again ("delayed restart"): a lease
 //!   that goes on has been renewed by a majority of the others by then. Such restarts, one after the other,
-//!   cost nothing: a held lease takes its vote there again at its next renewal.
+//!   cost nothing: a held lease takes its vote there again once the node answers.
 //! - Tokens that grow over a restart need the node's counters or its clock: of a minority that has lost its
 //!   counters, the clocks have to be right to within the time from one grant to the next.
 //!
@@ -32,7 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
@@ -44,6 +45,7 @@ mod context;
 mod health;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod losses;
 mod node;
 mod owned;
 mod release;
@@ -162,6 +164,12 @@ impl Store for Quorum {
             }
             longest
         })
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        for node in self.nodes.iter() {
+            node.tell_ended(&leases);
+        }
     }
 
     fn in_callers_time(&self) -> bool {

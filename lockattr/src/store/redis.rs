@@ -11,7 +11,8 @@
 //! Below them, `connections` chooses a connection, `connection` makes and replaces it, `server` reaches the
 //! server that it leads to (which `sentinel` finds where sentinels watch over it), `batcher` sends the
 //! commands of many callers together over a `wire`, `timeouts` keeps their deadlines, and `unanswered` tracks requests
-//! whose callers are gone. `watchdog` is the connection for renewals, and `replicas` has the one on which
+//! whose callers are gone. `watchdog` is the connection for renewals; `losses` has all leases renewed when it
+//! was lost and made anew, and `tracking` those whose keys the server says were changed. `replicas` has the connection on which
 //! grants are acknowledged, where that is asked for. Beside them, `subscriber` keeps the
 //! subscription to the client's channel, and `wakeups` tells those who wait what was published there. What
 //! tools show of the locks, and of the server, is in `inspect`.
@@ -27,7 +28,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
@@ -48,6 +50,7 @@ mod greeting;
 #[cfg(feature = "inspect")]
 mod inspect;
 mod login;
+mod losses;
 mod message;
 mod names;
 mod probe;
@@ -68,6 +71,7 @@ mod timeouts;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
+mod tracking;
 mod transport;
 mod unanswered;
 mod wakeups;
@@ -86,6 +90,7 @@ use connections::Connections;
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsProvider;
 use fault::Fault;
+use losses::{Keeps, KeepsAll};
 use names::Names;
 use repeated_releases::{RecentReleases, Repeating};
 use replicas::Acknowledgements;
@@ -101,6 +106,7 @@ pub(crate) use tls::Tls;
 pub(crate) use tls::check as check_certificates;
 #[cfg(all(feature = "postgres", feature = "tls"))]
 pub(crate) use tls::config as tls_config;
+use tracking::Tracking;
 use watchdog::Watchdog;
 
 /// Locks on a single server.
@@ -112,6 +118,8 @@ pub(crate) struct Redis {
     connections: Connections,
     /// For renewals, which nothing that callers do can delay.
     watchdog: Watchdog,
+    /// What the server tells of changed keys.
+    tracking: Arc<Tracking>,
     reply_timeout: Duration,
     /// How long one request may take: for connecting and for the answer.
     request_timeout: Duration,
@@ -165,6 +173,7 @@ impl Redis {
         let connections = Connections::new(&server, timeouts, config.reply_timeout);
         let request_timeout = config.connect_timeout + config.reply_timeout;
         let scripts = Scripts::new();
+        let tracking = Arc::<Tracking>::default();
         let subscriber = Subscriber::new(
             Arc::clone(&server),
             names.channel().to_owned(),
@@ -191,7 +200,8 @@ impl Redis {
             names: Arc::new(names),
             recent_releases,
             connections,
-            watchdog: Watchdog::new(&server),
+            watchdog: Watchdog::new(&server, &tracking),
+            tracking,
             reply_timeout: config.reply_timeout,
             request_timeout,
             delayed_restart: config.delayed_restart,
@@ -249,6 +259,21 @@ impl Redis {
         self.connections.deadline(2 * self.request_timeout)
     }
 
+    /// Has leases that are kept here renewed at once where the server may have forgotten them, or tells that
+    /// they were changed.
+    fn watch_losses(&self, leases: HeldLeases, keeps: impl Keeps) {
+        let server = self.connections.server();
+        let keeps: Arc<dyn Keeps> = Arc::new(keeps);
+        let background = &server.background;
+        tracking::watch(
+            &self.tracking,
+            background,
+            leases.clone(),
+            Arc::clone(&keeps),
+        );
+        losses::watch(server, &self.watchdog, &self.scripts.renew, leases, keeps);
+    }
+
     fn protocol_error(&self, answer: &Value) -> Fault {
         // Further answers on the connection may belong to other commands.
         self.connections.discard_any();
@@ -292,6 +317,10 @@ impl Store for Redis {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.connections.settled(owner))
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.watch_losses(leases, KeepsAll);
     }
 
     #[cfg(feature = "inspect")]

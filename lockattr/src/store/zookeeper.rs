@@ -79,7 +79,7 @@ use self::step::Step;
 pub(crate) use self::url::{Ensemble, ensemble};
 use self::wakeups::OfOwner;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, TellEnded,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
     Token, WakeUps,
 };
 use crate::runtime::background::Background;
@@ -203,8 +203,8 @@ impl Store for ZooKeeper {
         })
     }
 
-    fn tell_ended(&self, tell: TellEnded) {
-        self.session.claims().tell_ended(tell);
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.session.claims().tell_ended(leases);
     }
 
     #[cfg(feature = "inspect")]

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,8 +133,11 @@ fn stand_in(
     Fake::start(move |words| Some(bytes(&change(words, forward(&server, words)))))
 }
 
-/// What a server answers; to a subscription, what it would.
+/// What a server answers; to a subscription, what it would. It does not know RESP3.
 fn forward(server: &Server, words: &[String]) -> Value {
+    if words[0] == "HELLO" {
+        return failed("ERR unknown command 'HELLO'");
+    }
     if words[0].eq_ignore_ascii_case("SUBSCRIBE") {
         return Value::Array(vec![
             Value::BulkString(b"subscribe".to_vec()),
@@ -248,6 +251,27 @@ async fn field_32_stand_in_servers_may_answer_in_a_form_of_their_own() {
         _ => all_simple(answer),
     });
     whole_cycle(&proxy).await;
+}
+
+/// Some close the connection where others say that they do not know a command.
+#[tokio::test]
+async fn a_proxy_that_closes_the_connection_at_hello_is_greeted_twice_and_loses_no_lease() {
+    let (server, greeted) = (Server::start(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&greeted);
+    let proxy = Fake::start(move |words| {
+        if words[0] == "HELLO" {
+            count.fetch_add(1, Ordering::SeqCst);
+            return None;
+        }
+        Some(bytes(&forward(&server, words)))
+    });
+    let locks = Client::connect(proxy.url()).await.unwrap();
+    let request = locks.lock("held").ttl(Duration::from_secs(4));
+    let lease = request.acquire().await.unwrap();
+    wait::until("renewals", || locks.stats().renewed >= 4).await;
+    assert_eq!(greeted.load(Ordering::SeqCst), 2);
+    assert_eq!(locks.stats().lost, 0);
+    lease.release().await.unwrap();
 }
 
 async fn whole_cycle(proxy: &Fake) {

@@ -216,7 +216,7 @@ fn consequences(entry: &Entry, waiters: u64) -> String {
                 None => "soon".to_owned(),
             };
             format!(
-                "The holder is told that it has lost its lease at its next renewal, {within}, and its \
+                "The holder is told that it has lost its lease at its next renewal or before, {within}, and its \
                  body is cancelled then. Until then it may go on beside the next holder. {next}"
             )
         }

@@ -17,6 +17,7 @@ use std::task::{Context, Poll, Waker};
 use redis::{Cmd, Value};
 use slab::Slab;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::fault::Fault;
 use super::wire::Wire;
@@ -83,10 +84,10 @@ enum PendingReply {
 }
 
 impl Batcher {
-    /// Has a connection driven on this runtime.
-    pub(super) fn new(wire: Wire, runtime: &Handle) -> Arc<Self> {
+    /// Has a connection driven on this runtime; `ends` is dropped when it is not any more.
+    pub(super) fn new(wire: Wire, runtime: &Handle, ends: oneshot::Sender<()>) -> Arc<Self> {
         let inner: Arc<BatcherInner> = Arc::default();
-        runtime.spawn(Driver::new(Arc::clone(&inner), wire, runtime));
+        runtime.spawn(Driver::new(Arc::clone(&inner), wire, runtime, ends));
         Arc::new(Self { inner })
     }
 
@@ -103,22 +104,7 @@ impl Batcher {
     /// Sends a command, after all that were sent before.
     pub(super) fn send(self: Arc<Self>, command: Cmd, asking: bool) -> Sending {
         let mut pending = self.inner.pending();
-        let is_open = pending.state == BatcherState::Open;
-        let index = pending.replies.insert(if is_open {
-            PendingReply::Awaited {
-                waker: None,
-                is_sent: false,
-            }
-        } else {
-            PendingReply::Answered(Err(Fault::unsent()))
-        });
-        if is_open {
-            pending.unsent.push_back(Unsent {
-                command,
-                index,
-                asking,
-            });
-        }
+        let index = pending.send(command, asking);
         let driver = pending.driver.take();
         drop(pending);
         driver.into_iter().for_each(Waker::wake);
@@ -126,6 +112,21 @@ impl Batcher {
             batcher: self,
             reply: Some(index),
         }
+    }
+
+    /// Sends commands with none of anybody else's between them.
+    pub(super) fn send_all(self: &Arc<Self>, commands: Vec<Cmd>) -> Vec<Sending> {
+        let mut pending = self.inner.pending();
+        let send = |command| pending.send(command, false);
+        let indices: Vec<_> = commands.into_iter().map(send).collect();
+        let driver = pending.driver.take();
+        drop(pending);
+        driver.into_iter().for_each(Waker::wake);
+        let sending = |index| Sending {
+            batcher: Arc::clone(self),
+            reply: Some(index),
+        };
+        indices.into_iter().map(sending).collect()
     }
 }
 
@@ -149,6 +150,27 @@ impl BatcherInner {
 }
 
 impl PendingReplies {
+    /// Adds a command to those to be sent. The answer is the index of its reply.
+    fn send(&mut self, command: Cmd, asking: bool) -> usize {
+        let is_open = self.state == BatcherState::Open;
+        let index = self.replies.insert(if is_open {
+            PendingReply::Awaited {
+                waker: None,
+                is_sent: false,
+            }
+        } else {
+            PendingReply::Answered(Err(Fault::unsent()))
+        });
+        if is_open {
+            self.unsent.push_back(Unsent {
+                command,
+                index,
+                asking,
+            });
+        }
+        index
+    }
+
     /// Records a reply. The answer is whom to wake.
     fn answer(&mut self, index: usize, answer: Result<Value, Fault>) -> Option<Waker> {
         if let PendingReply::Awaited { waker, .. } = &mut self.replies[index] {

@@ -26,13 +26,15 @@ use super::{Redis, RedisConfig};
 use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 
 mod check;
 #[cfg(feature = "inspect")]
 mod inspect;
 mod lists;
+mod losses;
 mod nodes;
 mod refresh;
 mod renewals;
@@ -373,6 +375,10 @@ impl Store for Cluster {
             }
             may_come
         })
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.nodes.tell_ended(leases);
     }
 
     #[cfg(feature = "inspect")]

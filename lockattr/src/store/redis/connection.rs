@@ -1,8 +1,9 @@
 //! One connection on one runtime: made when it is needed, and replaced when it fails.
 //!
 //! All callers of a runtime share it, and an attempt to connect: everybody who needs the connection waits
-//! for the same attempt, and fails with it. No lock is held while anything is dropped or spawned. Which
-//! connection a caller uses is left to `connections`.
+//! for the same attempt, and fails with it. One that ends while nobody asks is dropped at once, so that the
+//! next caller does not find out first. No lock is held while anything is dropped or spawned. Which connection
+//! a caller uses is left to `connections`; what follows from a loss, to `losses`.
 
 use std::fmt;
 use std::mem;
@@ -12,11 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::batcher::Batcher;
 use super::fault::Fault;
 use super::server::Server;
+use super::tracking::Tracking;
 
 /// A connection that all callers of one runtime share, and which is driven there.
 #[derive(Clone)]
@@ -25,6 +27,8 @@ pub(super) struct Connection(Arc<ConnectionInner>);
 struct ConnectionInner {
     server: Arc<Server>,
     runtime: Handle,
+    /// Where it tells of changed keys.
+    tracking: Option<Weak<Tracking>>,
     state: Mutex<ConnectionState>,
 }
 
@@ -82,13 +86,27 @@ pub(super) enum Availability {
 
 impl Connection {
     pub(super) fn new(server: &Arc<Server>, runtime: Handle) -> Self {
+        Self::with(server, runtime, None)
+    }
+
+    /// One that tells of changed keys.
+    pub(super) fn tracking(server: &Arc<Server>, runtime: Handle, to: &Arc<Tracking>) -> Self {
+        Self::with(server, runtime, Some(Arc::downgrade(to)))
+    }
+
+    fn with(server: &Arc<Server>, runtime: Handle, tracking: Option<Weak<Tracking>>) -> Self {
         let connection = Self(Arc::new(ConnectionInner {
             server: Arc::clone(server),
             runtime,
+            tracking,
             state: Mutex::new(ConnectionState::Down),
         }));
-        server.watch_over(WeakConnection(Arc::downgrade(&connection.0)));
+        server.watch_over(connection.downgrade());
         connection
+    }
+
+    pub(super) fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.0))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -160,11 +178,31 @@ impl Connection {
         };
         drop(state);
         drop(discarded);
+        self.0.server.lost_connection();
     }
 
     async fn open(&self, within: Instant) -> Result<(Arc<Batcher>, u64), Fault> {
-        let (connection, moves) = self.0.server.open(within).await?;
-        Ok((Batcher::new(connection, &self.0.runtime), moves))
+        let (mut wire, moves) = self.0.server.open(within).await?;
+        if let Some(tracking) = &self.0.tracking {
+            wire.tell(Tracking::receiver(tracking));
+        }
+        let (ends, ended) = oneshot::channel();
+        let batcher = Batcher::new(wire, &self.0.runtime, ends);
+        let (this, failed) = (Arc::downgrade(&self.0), Arc::downgrade(&batcher));
+        let server = Arc::downgrade(&self.0.server);
+        self.0.server.background.spawn(async move {
+            let _ = ended.await;
+            if let Some(this) = this.upgrade()
+                && let Some(failed) = failed.upgrade()
+            {
+                Self(this).discard(&failed);
+            }
+            // Also where its runtime has ended, and the connection with it.
+            if let Some(server) = server.upgrade() {
+                server.lost_connection();
+            }
+        });
+        Ok((batcher, moves))
     }
 
     fn state(&self) -> MutexGuard<'_, ConnectionState> {
@@ -227,7 +265,7 @@ impl Drop for AttemptGuard {
     }
 }
 
-/// A connection that is dropped when its server moves.
+/// A connection for who does not keep it open.
 #[derive(Clone)]
 pub(super) struct WeakConnection(Weak<ConnectionInner>);
 
@@ -236,9 +274,13 @@ impl WeakConnection {
         self.0.strong_count() > 0
     }
 
+    pub(super) fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection)
+    }
+
     pub(super) fn discard(&self) {
-        if let Some(connection) = self.0.upgrade() {
-            Connection(connection).discard_any();
+        if let Some(connection) = self.upgrade() {
+            connection.discard_any();
         }
     }
 }

@@ -13,6 +13,7 @@ use super::fault::{Fault, RetryWith};
 use super::reply::each;
 use super::script::Form;
 use super::timeouts::Deadline;
+use super::tracking::TrackedKey;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::runtime::together::all;
@@ -115,10 +116,17 @@ impl Redis {
         let (answer, sent) = renew
             .run_by_watchdog(&self.watchdog, call, patience)
             .await?;
-        renewed(&answer, keys, sent).ok_or_else(|| {
+        let renewed = renewed(&answer, keys, sent).ok_or_else(|| {
             self.watchdog.discard_any();
             Fault::protocol_error(&answer)
-        })
+        })?;
+        if !self.is_asking() {
+            let is_ours = |one: &RenewedOnce| matches!(one, Ok(Renewal::Until(_)));
+            let ours = keys.iter().zip(&renewed).filter(|(_, one)| is_ours(one));
+            let tracked = ours.filter_map(|(key, _)| TrackedKey::of(key.name, key.owner, key.ttl));
+            self.tracking.track(&self.watchdog, tracked.collect());
+        }
+        Ok(renewed)
     }
 
     pub(super) fn renew_call(form: Form<'_>, keys: &[RenewedKey<'_>]) -> Cmd {

@@ -100,7 +100,8 @@ fn holder(value: &str) -> (String, Option<SystemTime>) {
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
+        // RESP3 has one for texts of several lines.
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text.clone()),
         Value::Int(number) => Some(number.to_string()),
         _ => None,
     }

@@ -46,10 +46,7 @@ struct Uptime {
 
 impl Uptime {
     fn read(info: &Value) -> Option<Self> {
-        let text = match info {
-            Value::VerbatimString { text, .. } => text.clone(),
-            info => text(info)?,
-        };
+        let text = text(info)?;
         let value = |name: &str| {
             let mut lines = text.lines();
             lines.find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))

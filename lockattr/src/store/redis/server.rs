@@ -66,6 +66,8 @@ pub(super) struct Server {
     answers: AtomicU64,
     /// How often it has moved.
     moves: watch::Sender<u64>,
+    /// How many connections to it were lost.
+    losses: watch::Sender<u64>,
     /// Those that are to be dropped when it moves.
     connections: Mutex<Vec<WeakConnection>>,
 }
@@ -89,6 +91,7 @@ impl Server {
             connect_timeout: config.connect_timeout,
             answers: AtomicU64::new(0),
             moves: watch::Sender::new(0),
+            losses: watch::Sender::new(0),
             connections: Mutex::default(),
         })
     }
@@ -203,6 +206,16 @@ impl Server {
         for connection in connections {
             connection.discard();
         }
+    }
+
+    /// A connection was lost, or is not to be used any more.
+    pub(super) fn lost_connection(&self) {
+        self.losses.send_modify(|losses| *losses += 1);
+    }
+
+    /// How many connections were lost, to wait for the next loss.
+    pub(super) fn losses_to_come(&self) -> watch::Receiver<u64> {
+        self.losses.subscribe()
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<WeakConnection>> {

@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use redis::Cmd;
 
-use super::connection::{Availability, Connection};
+use super::batcher::Batcher;
+use super::connection::{Availability, Connection, WeakConnection};
 use super::connections::{Answer, classify, connect_result, ended, silent};
+use super::fault::Fault;
 use super::server::Server;
-use crate::runtime::background::Elapsed;
+use super::tracking::Tracking;
+use crate::runtime::background::{Background, Elapsed};
 
 /// The connection for renewals alone.
 #[derive(Clone)]
@@ -21,10 +24,23 @@ pub(super) struct Watchdog {
     asking: bool,
 }
 
+/// The same for who does not keep it open.
+pub(super) struct WeakWatchdog(WeakConnection);
+
+impl WeakWatchdog {
+    pub(super) fn upgrade(&self) -> Option<Watchdog> {
+        Some(Watchdog {
+            connection: self.0.upgrade()?,
+            asking: false,
+        })
+    }
+}
+
 impl Watchdog {
-    pub(super) fn new(server: &Arc<Server>) -> Self {
+    pub(super) fn new(server: &Arc<Server>, tracking: &Arc<Tracking>) -> Self {
+        let runtime = server.background.runtime().clone();
         Self {
-            connection: Connection::new(server, server.background.runtime().clone()),
+            connection: Connection::tracking(server, runtime, tracking),
             asking: false,
         }
     }
@@ -32,8 +48,30 @@ impl Watchdog {
     /// The same connection, for keys that are on their way to this node of a cluster.
     pub(super) fn asking(&self) -> Self {
         Self {
-            connection: self.connection.clone(),
             asking: true,
+            ..self.clone()
+        }
+    }
+
+    pub(super) fn downgrade(&self) -> WeakWatchdog {
+        WeakWatchdog(self.connection.downgrade())
+    }
+
+    /// The connection, if it is up.
+    pub(super) fn up(&self) -> Option<Arc<Batcher>> {
+        self.connection.up()
+    }
+
+    pub(super) fn background(&self) -> &Background {
+        &self.connection.server().background
+    }
+
+    /// The connection, made if need be. The connect timeout bounds that.
+    pub(super) async fn connected(&self) -> Result<Arc<Batcher>, Fault> {
+        match self.connection.availability() {
+            Availability::Up(batcher) => Ok(batcher),
+            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await),
+            Availability::Unfit => Err(ended()),
         }
     }
 
@@ -42,11 +80,7 @@ impl Watchdog {
     /// The connect timeout bounds the connecting. `patience` is how long the connection may be silent:
     /// while other replies come in, this one is on its way.
     pub(super) async fn ask(&self, command: Cmd, patience: Duration) -> Answer {
-        let batcher = match self.connection.availability() {
-            Availability::Up(batcher) => batcher,
-            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
-            Availability::Unfit => return Err(ended()),
-        };
+        let batcher = self.connected().await?;
         let sent = Instant::now();
         let mut sending = batcher.send(command, self.asking);
         let mut seen = sending.batcher.replies();

@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use redis::{Cmd, Parser, RedisError, RedisResult, Value};
+use redis::{Cmd, Parser, PushKind, RedisError, RedisResult, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::transport::Stream;
@@ -30,7 +30,12 @@ pub(super) struct Wire {
     received: Received,
     /// Whether the parser has taken a part of a reply.
     is_within: bool,
+    /// Takes what the server tells beside its replies.
+    told: Option<Told>,
 }
+
+/// Takes what a server tells unasked, over RESP3.
+pub(super) type Told = Box<dyn Fn(&PushKind, &[Value]) + Send>;
 
 /// What was read, for the parser to take.
 struct Received {
@@ -52,7 +57,13 @@ impl Wire {
                 end: 0,
             },
             is_within: false,
+            told: None,
         }
+    }
+
+    /// Has somebody told from now on what the server says unasked.
+    pub(super) fn tell(&mut self, told: Told) {
+        self.told = Some(told);
     }
 
     /// What it stands on, where no reply is outstanding.
@@ -93,11 +104,11 @@ impl Wire {
                 {
                     return Poll::Ready(Ok(reply));
                 }
-                let reply = self.parser.parse_value(&mut self.received);
-                self.is_within = reply.as_ref().is_err_and(RedisError::is_io_error);
-                match reply {
-                    // Nobody has asked for it.
-                    Ok(Value::Push { .. }) => continue,
+                match self.parse() {
+                    Ok(Value::Push { kind, data }) => {
+                        self.unasked(&kind, &data);
+                        continue;
+                    }
                     Err(_) if self.is_within => {}
                     reply => return Poll::Ready(reply),
                 }
@@ -106,14 +117,36 @@ impl Wire {
         }
     }
 
-    /// The end of the connection, where no reply is to come.
+    /// The end of the connection, where no reply is to come. What the server tells meanwhile is taken in; what else
+    /// it says stays for the next who asks.
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        while self.received.is_empty() {
+        loop {
+            while self.is_within && !self.received.is_empty() || self.received.is_push() {
+                if let Ok(Value::Push { kind, data }) = self.parse() {
+                    self.unasked(&kind, &data);
+                } else if !self.is_within {
+                    return Poll::Ready(io::ErrorKind::InvalidData.into());
+                }
+            }
+            if !self.received.is_empty() {
+                return Poll::Pending;
+            }
             if let Err(error) = ready!(self.poll_read(cx)) {
                 return Poll::Ready(error);
             }
         }
-        Poll::Pending
+    }
+
+    fn parse(&mut self) -> RedisResult<Value> {
+        let value = self.parser.parse_value(&mut self.received);
+        self.is_within = value.as_ref().is_err_and(RedisError::is_io_error);
+        value
+    }
+
+    fn unasked(&self, kind: &PushKind, data: &[Value]) {
+        if let Some(told) = &self.told {
+            told(kind, data);
+        }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -160,6 +193,11 @@ impl Wire {
 impl Received {
     fn is_empty(&self) -> bool {
         self.start == self.end
+    }
+
+    /// Whether what comes next is told unasked.
+    fn is_push(&self) -> bool {
+        self.bytes[self.start..self.end].first() == Some(&b'>')
     }
 
     /// How long the rest of the line is, with its end, where that has come.

@@ -19,7 +19,7 @@ use super::protocol::Happened;
 use super::session::Event;
 use super::step::ServerTime;
 use crate::runtime::waker;
-use crate::store::{TellEnded, WakeUp};
+use crate::store::{HeldLeases, WakeUp};
 
 /// The nodes of a lease are watched once it is as old as this: most locks are given back before, and
 /// spare the request.
@@ -38,7 +38,7 @@ pub(super) struct Claims {
     /// The session's task, which does what is due.
     task: OnceLock<WeakUnboundedSender<Event>>,
     /// Whom owners are told whose leases may have ended.
-    tell_ended: OnceLock<TellEnded>,
+    leases: OnceLock<HeldLeases>,
 }
 
 #[derive(Default)]
@@ -341,10 +341,10 @@ impl Claims {
         });
     }
 
-    /// Has the owners told of leases that may have ended.
-    pub(super) fn tell_ended(&self, tell: TellEnded) {
+    /// Has leases renewed at once that may have ended.
+    pub(super) fn tell_ended(&self, leases: HeldLeases) {
         // There is one client of a store.
-        let _ = self.tell_ended.set(tell);
+        let _ = self.leases.set(leases);
     }
 
     pub(super) fn listen(&self, owner: &str) {
@@ -395,10 +395,10 @@ impl Claims {
             let _ = task.send(Event::Look);
         }
         wakers.into_iter().for_each(Waker::wake);
-        if let Some(tell) = self.tell_ended.get()
+        if let Some(leases) = self.leases.get()
             && !ended.is_empty()
         {
-            tell(&ended);
+            leases.renew(|claim| ended.iter().any(|owner| owner == claim.owner));
         }
         result
     }

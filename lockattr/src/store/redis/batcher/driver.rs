@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use redis::{RedisError, Value};
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot;
 
 use super::{BatcherInner, BatcherState, Fault};
 use crate::runtime::waker;
@@ -34,10 +35,17 @@ pub(super) struct Driver {
     /// What is about to be handed out. Empty otherwise, and so is `wakers`.
     answers: Vec<(usize, Result<Value, Fault>)>,
     wakers: Vec<Waker>,
+    /// Dropped with the task.
+    _ends: oneshot::Sender<()>,
 }
 
 impl Driver {
-    pub(super) fn new(inner: Arc<BatcherInner>, wire: Wire, runtime: &Handle) -> Self {
+    pub(super) fn new(
+        inner: Arc<BatcherInner>,
+        wire: Wire,
+        runtime: &Handle,
+        ends: oneshot::Sender<()>,
+    ) -> Self {
         Self {
             inner,
             wire,
@@ -46,15 +54,16 @@ impl Driver {
             woken: 0,
             answers: Vec::new(),
             wakers: Vec::new(),
+            _ends: ends,
         }
     }
 
-    /// Adds what is to be sent, unless the last handle is gone.
+    /// Adds what is to be sent, unless the last handle is gone. Says also whether there was no room for all.
     ///
     /// A multi-thread runtime runs a task that was just woken before those that were woken earlier. So the
     /// first of many callers who were answered would have its next command sent alone, and each after it.
     /// The others run first, once, and their commands go together.
-    fn take_unsent(&mut self, cx: &mut Context<'_>) -> BatcherState {
+    fn take_unsent(&mut self, cx: &mut Context<'_>) -> (BatcherState, bool) {
         let mut pending = self.inner.pending();
         let before = waker::replace(&mut pending.driver, cx.waker());
         let are_few = !pending.unsent.is_empty()
@@ -65,10 +74,10 @@ impl Driver {
         } else {
             pending.send_all(&mut self.wire, &mut self.sent);
         }
-        let state = pending.state;
+        let (state, is_full) = (pending.state, !are_few && !pending.unsent.is_empty());
         drop(pending);
         drop(before);
-        state
+        (state, is_full)
     }
 
     /// Hands out what has come. An error is that of the connection.
@@ -137,13 +146,21 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.take_unsent(cx) == BatcherState::Closed {
+        let (state, is_full) = self.take_unsent(cx);
+        if state == BatcherState::Closed {
             // Whoever awaits a reply holds a handle, so nobody does.
             return Poll::Ready(());
         }
         let written = match self.wire.poll_write(cx) {
             Poll::Ready(Err(error)) => Err(RedisError::from(error).into()),
-            _ => Ok(()),
+            Poll::Ready(Ok(())) => {
+                // There is room again, and the replies that would wake this task may be here by now.
+                if is_full {
+                    cx.waker().wake_by_ref();
+                }
+                Ok(())
+            }
+            Poll::Pending => Ok(()),
         };
         // Also where it cannot be written: the server may have said why before it has closed.
         if let Err(fault) = self.receive(cx).and(written) {

@@ -4,15 +4,18 @@
 //! that it does not keep says so, and a node that is gone says nothing. What to do then is left to
 //! `steering`; asking the nodes anew is left to `refresh`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use super::losses::ClusterLosses;
 use super::refresh::Refresh;
 use super::slots::SLOTS;
 use super::view::View;
 use super::waiters::ClusterWaiters;
 use crate::runtime::background::Background;
+use crate::store::HeldLeases;
 use crate::store::redis::addresses::{Address, AddressMap};
 use crate::store::redis::timeouts::Timeouts;
 use crate::store::redis::{Redis, RedisConfig, too_short};
@@ -32,6 +35,7 @@ pub(super) struct Nodes {
     map: RwLock<SlotMap>,
     pub(super) refresh: Mutex<Refresh>,
     pub(super) waiters: ClusterWaiters,
+    pub(super) losses: ClusterLosses,
 }
 
 struct SlotMap {
@@ -82,6 +86,7 @@ impl Nodes {
             }),
             refresh: Mutex::default(),
             waiters: ClusterWaiters::default(),
+            losses: ClusterLosses::default(),
         }
     }
 
@@ -150,11 +155,15 @@ impl Nodes {
         let index = map.index(address);
         let redis = self.redis(&mut map, index);
         map.nodes[index].role = Role::Primary;
+        let mut moved = HashSet::new();
         if let Some(kept) = map.slots.get_mut(usize::from(slot)) {
-            *kept = u16::try_from(index).unwrap_or(NOBODY);
+            let index = u16::try_from(index).unwrap_or(NOBODY);
+            if mem::replace(kept, index) != index {
+                moved.insert(slot);
+            }
         }
         drop(map);
-        self.tell_moved();
+        self.tell_moved(&moved);
         redis
     }
 
@@ -197,6 +206,7 @@ impl Nodes {
     /// Believes these views, the best one first. What none of them says stays as it was.
     pub(super) fn believe(&self, views: &[View]) {
         let mut map = self.map_mut();
+        let before = map.slots.clone();
         for node in &mut map.nodes {
             if node.role != Role::Seed {
                 node.role = Role::Former;
@@ -225,15 +235,40 @@ impl Nodes {
                 node.role = Role::Primary;
             }
         }
+        let slots = (0..).zip(before.iter().zip(&map.slots));
+        let moved = slots.filter(|(_, (before, now))| **before != NOBODY && before != now);
+        let moved: HashSet<u16> = moved.map(|(slot, _)| slot).collect();
         let left = map.forget_former();
         drop(map);
         drop(left);
-        self.tell_moved();
+        self.tell_moved(&moved);
     }
 
-    /// Those who wait for a slot that another node keeps now have to look there.
-    fn tell_moved(&self) {
+    /// Those who wait for a slot that another node keeps now have to look there, and so have those who hold
+    /// something in it.
+    fn tell_moved(&self, moved: &HashSet<u16>) {
         self.waiters.tell_moved(|slot| self.of_slot(slot));
+        self.losses.moved(moved);
+    }
+
+    /// Has leases looked at from now on that a node may have forgotten, or that another one keeps now.
+    pub(super) fn tell_ended(self: &Arc<Self>, leases: HeldLeases) {
+        // Each node is watched once, by this or as it is made.
+        let map = self.map_mut();
+        self.losses.begin(self, leases);
+        for node in &map.nodes {
+            if let Some(redis) = &node.redis {
+                self.losses.watch(redis, &node.address);
+            }
+        }
+    }
+
+    /// Whether the slot is known to be kept at this address.
+    pub(super) fn is_kept_at(&self, slot: u16, address: &Address) -> bool {
+        let map = self.map();
+        let index = map.slots[usize::from(slot)];
+        let node = map.nodes.get(usize::from(index));
+        node.is_some_and(|node| node.address == *address)
     }
 
     /// The connections to a node, which are made when they are needed.
@@ -249,6 +284,7 @@ impl Nodes {
             ..self.config.clone()
         };
         let redis = Arc::new(Redis::with(&config, &self.background, &self.timeouts, true));
+        self.losses.watch(&redis, &node.address);
         node.redis = Some(Arc::clone(&redis));
         map.made += 1;
         redis

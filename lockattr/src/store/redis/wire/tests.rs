@@ -1,7 +1,9 @@
 use std::future::poll_fn;
 use std::io::ErrorKind;
+use std::sync::mpsc;
+use std::task::{Context, Waker};
 
-use redis::Value;
+use redis::{PushKind, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::Wire;
@@ -148,4 +150,38 @@ async fn commands_are_written_in_their_order_and_no_more_than_there_is_room_for(
     poll_fn(|cx| wire.poll_write(cx)).await.unwrap();
     assert!(wire.has_room());
     assert_eq!(reading.await.unwrap().1, expected.as_bytes());
+}
+
+#[tokio::test]
+async fn what_is_told_unasked_is_taken_in_wherever_it_is_cut() {
+    let told = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n";
+    for cut in 0..=told.len() {
+        for is_asked in [false, true] {
+            let (mut wire, mut far) = pair();
+            let (tell, heard) = mpsc::channel();
+            wire.tell(Box::new(move |kind, data| {
+                assert_eq!(*kind, PushKind::Invalidate);
+                let _ = tell.send(data.to_vec());
+            }));
+            let idle = |wire: &mut Wire| {
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(wire.poll_end(&mut context).is_pending());
+            };
+            let (first, rest) = told.split_at(cut);
+            far.write_all(first).await.unwrap();
+            idle(&mut wire);
+            far.write_all(rest).await.unwrap();
+            if !is_asked {
+                idle(&mut wire);
+                assert_eq!(heard.try_iter().count(), 1, "{cut}");
+            }
+            far.write_all(b":7\r\n").await.unwrap();
+            assert_eq!(reply(&mut wire).await.unwrap(), Value::Int(7), "{cut}");
+            let heard: Vec<_> = heard.try_iter().collect();
+            assert_eq!(heard.len(), usize::from(is_asked), "{cut}");
+            if let Some(data) = heard.first() {
+                assert_eq!(data[0], Value::Array(vec![text("a")]));
+            }
+        }
+    }
 }

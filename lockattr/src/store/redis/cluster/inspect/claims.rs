@@ -88,10 +88,7 @@ async fn own_slots(node: &Redis) -> Result<OwnSlots, Fault> {
 /// Reads the node's own line: `id address flags primary ping pong epoch state`, and then its hash slots, as
 /// `7`, `8-99`, `[100->-id]` of one that leaves it and `[101-<-id]` of one that comes.
 fn read(answer: &Value) -> Option<OwnSlots> {
-    let answer = match answer {
-        Value::VerbatimString { text, .. } => text.clone(),
-        answer => text(answer)?,
-    };
+    let answer = text(answer)?;
     let mut words = answer.lines().map(str::split_whitespace);
     let own = words.find(|words| {
         let flags = words.clone().nth(2);

@@ -75,10 +75,7 @@ impl Cluster {
 
 /// What a node says of the cluster.
 fn state(part: &str, info: &Value) -> Finding {
-    let info = match info {
-        Value::VerbatimString { text, .. } => text.clone(),
-        info => text(info).unwrap_or_default(),
-    };
+    let info = text(info).unwrap_or_default();
     let value = |name: &str| {
         let mut lines = info.lines();
         lines.find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))

@@ -98,7 +98,7 @@ pub(super) fn persistence(facts: &Facts) -> Vec<Finding> {
     let advice = match severity {
         Severity::Good => String::new(),
         _ => format!(
-            "{lost}: their holders are told at their next renewal, and until then another may hold the lock. As \
+            "{lost}: their holders are told when it answers again, and until then another may hold the lock. As \
              a node of a quorum it has to stay away for the longest ttl before it starts again. `appendonly yes` \
              with `appendfsync always` loses nothing, and is slower"
         ),

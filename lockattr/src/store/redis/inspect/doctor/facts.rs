@@ -89,10 +89,7 @@ impl Facts {
 }
 
 fn lines(info: &Value) -> BTreeMap<String, String> {
-    let info = match info {
-        Value::VerbatimString { text, .. } => text.clone(),
-        info => text(info).unwrap_or_default(),
-    };
+    let info = text(info).unwrap_or_default();
     let lines = info.lines().filter_map(|line| line.split_once(':'));
     let own = |(name, value): (&str, &str)| (name.to_owned(), value.trim_end().to_owned());
     lines.map(own).collect()
