@@ -95,7 +95,7 @@ impl Wire {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// The next reply, where one is to come.
+    /// The next reply. Where none is to come, the end of the connection, or what answers nothing.
     pub(super) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<Value>> {
         loop {
             if !self.received.is_empty() {
@@ -104,9 +104,13 @@ impl Wire {
                 {
                     return Poll::Ready(Ok(reply));
                 }
-                match self.parse() {
+                let reply = self.parser.parse_value(&mut self.received);
+                self.is_within = reply.as_ref().is_err_and(RedisError::is_io_error);
+                match reply {
                     Ok(Value::Push { kind, data }) => {
-                        self.unasked(&kind, &data);
+                        if let Some(told) = &self.told {
+                            told(&kind, &data);
+                        }
                         continue;
                     }
                     Err(_) if self.is_within => {}
@@ -114,38 +118,6 @@ impl Wire {
                 }
             }
             ready!(self.poll_read(cx))?;
-        }
-    }
-
-    /// The end of the connection, where no reply is to come. What the server tells meanwhile is taken in; what else
-    /// it says stays for the next who asks.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        loop {
-            while self.is_within && !self.received.is_empty() || self.received.is_push() {
-                if let Ok(Value::Push { kind, data }) = self.parse() {
-                    self.unasked(&kind, &data);
-                } else if !self.is_within {
-                    return Poll::Ready(io::ErrorKind::InvalidData.into());
-                }
-            }
-            if !self.received.is_empty() {
-                return Poll::Pending;
-            }
-            if let Err(error) = ready!(self.poll_read(cx)) {
-                return Poll::Ready(error);
-            }
-        }
-    }
-
-    fn parse(&mut self) -> RedisResult<Value> {
-        let value = self.parser.parse_value(&mut self.received);
-        self.is_within = value.as_ref().is_err_and(RedisError::is_io_error);
-        value
-    }
-
-    fn unasked(&self, kind: &PushKind, data: &[Value]) {
-        if let Some(told) = &self.told {
-            told(kind, data);
         }
     }
 
@@ -193,11 +165,6 @@ impl Wire {
 impl Received {
     fn is_empty(&self) -> bool {
         self.start == self.end
-    }
-
-    /// Whether what comes next is told unasked.
-    fn is_push(&self) -> bool {
-        self.bytes[self.start..self.end].first() == Some(&b'>')
     }
 
     /// How long the rest of the line is, with its end, where that has come.

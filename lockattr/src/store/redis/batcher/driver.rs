@@ -104,9 +104,9 @@ impl Driver {
             return Ok(());
         }
         if self.sent.is_empty()
-            && let Poll::Ready(error) = self.wire.poll_end(cx)
+            && let Poll::Ready(unasked) = self.wire.poll_reply(cx)
         {
-            return Err(RedisError::from(error).into());
+            return Err(unasked.map_or_else(Fault::from, |reply| Fault::protocol_error(&reply)));
         }
         Ok(())
     }
