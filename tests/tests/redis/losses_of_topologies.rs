@@ -79,7 +79,9 @@ async fn a_node_of_a_cluster_comes_back_empty_and_the_leases_of_others_are_left_
         "no",
     ];
     let cluster = Cluster::with(3, 0, &options);
-    let locks = client(&cluster).await;
+    // In either protocol.
+    let url = format!("{}?protocol=resp3", cluster.url());
+    let locks = Client::connect(url).await.unwrap();
     let lost = hold(&locks, &cluster.key_at(0, 0)).await;
     let kept = hold(&locks, &cluster.key_at(1, 0)).await;
     let before = cluster.primary(1).commands();
