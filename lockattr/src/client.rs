@@ -157,7 +157,7 @@ impl Client {
     ///   longer a holder that has died blocks others, and the server ends it up to a second later. Deadlines of
     ///   leases here are those of the ttl, from 500 ms. A new leader starts each lease anew.
     /// - What `once` and `min_hold` leave stays for at least two seconds.
-    /// - A list has at most 64 keys, with the server's `--max-txn-ops` of 128.
+    /// - A list has at most 42 keys, with the server's `--max-txn-ops` of 128.
     /// - A lock costs two requests, as in etcd's own recipe: its leases are used again. One that is held costs a
     ///   keep-alive for a third of its ttl, on one stream for all, and what is renewed together one look.
     /// - A user needs the right to read and write the keys that begin with the [prefix](ClientBuilder::prefix), by

@@ -65,9 +65,9 @@ const SHORTEST_TTL: Duration = Duration::from_millis(500);
 /// How much longer an answer may take than it is waited for, on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The most keys of one transaction, each of which may take two comparisons or two operations:
-/// `--max-txn-ops` is 128 unless set.
-const MOST_KEYS: usize = 64;
+/// The most keys of one transaction. Each may take three operations, where a claim that may stand in a queue is given
+/// back, or goes from one queue to another, which has two more: `--max-txn-ops` is 128 unless set.
+const MOST_KEYS: usize = 42;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Etcd(Arc<Inner>);
