@@ -6,6 +6,7 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 
+mod behind;
 mod connecting;
 mod costs;
 mod faults;

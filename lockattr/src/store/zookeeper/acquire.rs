@@ -134,7 +134,7 @@ impl ZooKeeper {
     }
 
     /// Looks for the places of an owner whose request was not answered. What an earlier session has left
-    /// of them is removed.
+    /// of them is removed. The server that is asked now may be behind the one that was asked then.
     async fn find(
         &self,
         step: &Step<'_>,
@@ -142,6 +142,7 @@ impl ZooKeeper {
     ) -> Result<Option<Standing>, StoreError> {
         let sent = Instant::now();
         let in_doubt = Failure::after_something;
+        step.ask(Request::sync()).await.map_err(in_doubt)?;
         let listings = list_all(step, claim).await.map_err(in_doubt)?;
         let life = step.life().await.map_err(in_doubt)?;
         let mut places = Vec::new();
