@@ -11,7 +11,8 @@
 //! is there again. The clocks of the members do not matter, as long as they run at the speed of ours, within a
 //! hundredth.
 //! What it does not survive: data that is taken back, as by a snapshot that is restored; tokens may be drawn a
-//! second time then, since revisions are.
+//! second time then, since revisions are. Nor, before etcd 3.4.31 and 3.5.13, a leader that stood still for longer than
+//! a lease: it may propose to end it when it comes back, and the next leader does.
 //!
 //! Each step has a file. All connections are driven on the client's own thread, so that no application holds up a
 //! renewal, and clients outlive runtimes.
