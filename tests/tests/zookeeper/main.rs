@@ -12,6 +12,7 @@ mod costs;
 mod faults;
 mod inspect;
 mod locks;
+mod marks;
 mod one_session;
 mod random_faults;
 mod stored;

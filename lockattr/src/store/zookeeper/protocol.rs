@@ -139,12 +139,9 @@ impl Request {
         Self::new(op::CREATE_TTL, "create nodes", body)
     }
 
+    /// Whatever its version.
     pub(super) fn delete(path: &str) -> Self {
-        Self::delete_version(path, -1)
-    }
-
-    pub(super) fn delete_version(path: &str, version: i32) -> Self {
-        let body = Writer::default().text(path).int(version);
+        let body = Writer::default().text(path).int(-1);
         Self::new(op::DELETE, "delete nodes", body)
     }
 

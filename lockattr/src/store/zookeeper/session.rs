@@ -85,8 +85,6 @@ pub(super) struct Answer {
     /// The session in which it was asked, and when it was sent.
     pub(super) session: i64,
     pub(super) sent: Instant,
-    /// The number of the transaction, of what has changed something.
-    pub(super) zxid: i64,
 }
 
 /// An answer that is on its way.
@@ -121,10 +119,8 @@ enum Whose {
     Heartbeat,
     /// To watch a node of a lease.
     Watch(String),
-    /// To delete a node whose time is over.
+    /// To delete a node whose time is over. Nobody ever makes another one of its name.
     Delete,
-    /// To delete a mark that is over, if it is the one that was left in this transaction.
-    Sweep(String, i64),
     /// To end the session, of which nothing is believed any more.
     Close,
 }
