@@ -196,3 +196,23 @@ async fn callers_that_stand_behind_a_stuck_session_hold_up_no_renewal() {
     let free = || server.locks().is_empty() && server.waiters() == 0;
     wait::within("nothing is left", CLEARED, free).await;
 }
+
+/// The release is done, and its answer is lost. When it is asked again another has the lock.
+#[tokio::test]
+async fn a_release_that_is_asked_twice_is_no_loss_where_the_next_one_has_the_lock_by_then() {
+    let (server, others) = pair().await;
+    let proxy = Proxy::before(server.address());
+    let locks = connected(Client::builder(), &server, &url(proxy.address())).await;
+    for key in ["a", "b"] {
+        let lease = taken(&locks, key).await;
+        let wait = Duration::from_secs(20);
+        let next = tokio::spawn(others.lock(key).wait(wait).acquire());
+        wait::until("it waits", || server.waiters() == 1).await;
+        proxy.treat(Way::Replies, Treatment::Swallow);
+        let releasing = tokio::spawn(lease.release());
+        let next = next.await.unwrap().unwrap();
+        proxy.heal();
+        releasing.await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+}
