@@ -216,3 +216,39 @@ async fn a_release_that_is_asked_twice_is_no_loss_where_the_next_one_has_the_loc
         next.release().await.unwrap();
     }
 }
+
+/// Somebody has written into the table by hand: it concerns that lock alone.
+#[tokio::test]
+async fn what_somebody_has_written_by_hand_is_in_the_way_of_nothing_else() {
+    let (server, locks) = pair().await;
+    let others = client(&server).await;
+    let held = taken(&others, "for-ever").await;
+    server.ask("UPDATE lockattr.locks SET until = 'infinity', since = '-infinity'");
+    let begun = Instant::now();
+    let refused = locks.lock("for-ever").acquire().await;
+    assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
+    for (name, state) in [
+        ("lock:a", "held"),
+        ("{lock:a}x", "held"),
+        ("lock:b", "done"),
+    ] {
+        server.ask(&format!(
+            "INSERT INTO lockattr.locks (name, owner, state, permits, since, until, ttl) \
+             VALUES ('{name}', 'o', '{state}', -1, '4000-01-01 BC', 'infinity', '1 hour')"
+        ));
+    }
+    let inspector = locks.inspect().unwrap();
+    let mut listing = inspector.list("*");
+    let mut listed = Vec::new();
+    while let Some(page) = listing.next().await.unwrap() {
+        listed.extend(page.locks.into_iter().map(|one| one.lock));
+    }
+    listed.sort();
+    assert_eq!(listed, ["a", "b", "for-ever"]);
+    for key in listed {
+        inspector.show(&key).await.unwrap();
+    }
+    held.release().await.unwrap();
+    taken(&locks, "for-ever").await.release().await.unwrap();
+}
