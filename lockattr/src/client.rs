@@ -145,7 +145,8 @@ impl Client {
     ///   end: for half a tick where it follows, and up to a tick where it leads, of which the 4 % cover a part.
     ///   What must not happen twice needs [`Lease::token`](crate::Lease::token).
     /// - [`lock_all`](Self::lock_all) takes its places in all queues in one step, and two calls never wait for each
-    ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others.
+    ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others. The keys of a
+    ///   list, with the names of their places, take at most 500 kB: more is [`Error::Invalid`].
     /// - What `once` and `min_hold` leave counts by the leader's clock.
     ///
     /// # etcd

@@ -196,6 +196,11 @@ impl Request {
         matches!(self.op, op::GET | op::LIST | op::SYNC)
     }
 
+    /// So many bytes, without its number.
+    pub(super) fn len(&self) -> usize {
+        self.body.len()
+    }
+
     pub(super) fn frame(&self, xid: i32) -> Vec<u8> {
         Writer::default()
             .int(xid)
