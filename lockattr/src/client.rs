@@ -158,9 +158,9 @@ impl Client {
     ///   longer a holder that has died blocks others, and the server ends it up to a second later. Deadlines of
     ///   leases here are those of the ttl, from 500 ms. A new leader starts each lease anew.
     /// - Use etcd 3.4.31, 3.5.13 or later. In an earlier one, a leader that stood still for longer than a lease may end
-    ///   it when it comes back, though it was renewed with the next leader meanwhile: another may have the lock until
-    ///   its holder is told, at its next renewal, a third of the ttl later at most.
-    /// - What `once` and `min_hold` leave stays for at least two seconds.
+    ///   it when it comes back, or seconds later, though it was renewed with the next leader meanwhile: another may have
+    ///   the lock until its holder is told, at its next renewal, a third of the ttl later at most.
+    /// - What `once` and `min_hold` leave stays for at least two seconds, anew with each new leader.
     /// - A list has at most 42 keys, with the server's `--max-txn-ops` of 128.
     /// - A lock costs two requests, as in etcd's own recipe: its leases are used again. One that is held costs a
     ///   keep-alive for a third of its ttl, on one stream for all, and what is renewed together one look.
