@@ -9,6 +9,7 @@ mod tls;
 mod behind;
 mod connecting;
 mod costs;
+mod drops;
 mod faults;
 mod inspect;
 mod locks;
