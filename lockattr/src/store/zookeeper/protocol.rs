@@ -189,7 +189,7 @@ impl Request {
     /// Whether its answer proves that the session lives at the leader: what is read is answered by the
     /// server that is asked, which may be cut off from it.
     pub(super) fn proves_life(&self) -> bool {
-        !matches!(self.op, op::GET | op::LIST)
+        !matches!(self.op, op::GET | op::LIST | op::CLOSE)
     }
 
     pub(super) fn only_reads(&self) -> bool {

@@ -5,7 +5,8 @@
 //! for that long from when a request was sent that the leader has answered; nothing is believed of it
 //! after that, whoever says so. What is read is answered by the server that is asked, also while that is
 //! cut off from the leader, and proves nothing; a heartbeat is a `sync` therefore, which the leader
-//! answers.
+//! answers. One that has not asked for half its time, because its process has stood still, connects anew: with that the
+//! leader itself begins the session's time anew, unless its own deadline has passed.
 //!
 //! Requests of one session are carried out in the order in which they were sent, also over a connection
 //! that was replaced: a server refuses what comes of a session that has moved on.
@@ -64,6 +65,13 @@ impl Life {
     pub(super) fn until(&self) -> Instant {
         let margin = self.timeout / MARGIN_PER_TIMEOUT + MARGIN;
         self.proved + self.timeout.saturating_sub(margin)
+    }
+
+    /// Whether the answer to a request that was sent then means that the session lives on. Who has asked another server
+    /// than the leader, that learns up to half a tick later, and a session has two ticks at least: one that was silent
+    /// for nearly all its time may be ended, though the leader has just answered for it.
+    fn goes_on(&self, sent: Instant) -> bool {
+        sent < self.proved + self.timeout / 2
     }
 
     /// Whether it was heard of as lately as it is where all is well.

@@ -385,7 +385,19 @@ impl Task {
                 self.broken("the session has moved to another connection");
                 return;
             }
-            Code(0) if asked.request.proves_life() => self.shared.prove(at),
+            Code(0) if asked.request.proves_life() => {
+                let life = *self.shared.life();
+                if life.is_some_and(|life| !life.goes_on(at)) {
+                    self.sent.push_front(Sent {
+                        asked,
+                        xid: head.xid,
+                        at,
+                    });
+                    self.broken("the session was not kept for half of its timeout");
+                    return;
+                }
+                self.shared.prove(at);
+            }
             _ => {}
         }
         let session = self.session.id;
