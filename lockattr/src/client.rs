@@ -146,7 +146,8 @@ impl Client {
     ///   end: for half a tick where it follows, and up to a tick where it leads, of which the 4 % cover a part.
     ///   What must not happen twice needs [`Lease::token`](crate::Lease::token).
     /// - [`lock_all`](Self::lock_all) takes its places in all queues in one step, and two calls never wait for each
-    ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others.
+    ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others. The keys of a
+    ///   list, with the names of their places, take at most 500 kB: more is [`Error::Invalid`].
     /// - What `once` and `min_hold` leave counts by the leader's clock.
     ///
     /// # etcd
@@ -157,8 +158,11 @@ impl Client {
     /// - A lease of etcd's is in whole seconds, and a tenth of the ttl or a second longer than that: this is how much
     ///   longer a holder that has died blocks others, and the server ends it up to a second later. Deadlines of
     ///   leases here are those of the ttl, from 500 ms. A new leader starts each lease anew.
-    /// - What `once` and `min_hold` leave stays for at least two seconds.
-    /// - A list has at most 64 keys, with the server's `--max-txn-ops` of 128.
+    /// - Use etcd 3.4.31, 3.5.13 or later. In an earlier one, a leader that stood still for longer than a lease may end
+    ///   it when it comes back, or seconds later, though it was renewed with the next leader meanwhile: another may have
+    ///   the lock until its holder is told, at its next renewal, a third of the ttl later at most.
+    /// - What `once` and `min_hold` leave stays for at least two seconds, anew with each new leader.
+    /// - A list has at most 42 keys, with the server's `--max-txn-ops` of 128.
     /// - A lock costs two requests, as in etcd's own recipe: its leases are used again. One that is held costs a
     ///   keep-alive for a third of its ttl, on one stream for all, and what is renewed together one look.
     /// - A user needs the right to read and write the keys that begin with the [prefix](ClientBuilder::prefix), by

@@ -16,6 +16,7 @@
 pub mod chaos;
 pub mod checker;
 pub mod cluster;
+pub mod dropping;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod fake;

@@ -283,7 +283,16 @@ impl Postgres {
 
     /// Starts a server that was ended, at the same port.
     pub fn restart(&self) {
-        let started = launch(&self.scratch, self.port, &self.options);
+        let begun = Instant::now();
+        let started = loop {
+            match launch(&self.scratch, self.port, &self.options) {
+                // A process that was killed with its server has not gone yet.
+                Err(problem)
+                    if problem.contains("pre-existing shared memory block")
+                        && begun.elapsed() < wait::PATIENCE => {}
+                started => break started,
+            }
+        };
         *self.running() = started.unwrap_or_else(|problem| panic!("no server: {problem}"));
     }
 

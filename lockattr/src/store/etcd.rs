@@ -11,7 +11,8 @@
 //! is there again. The clocks of the members do not matter, as long as they run at the speed of ours, within a
 //! hundredth.
 //! What it does not survive: data that is taken back, as by a snapshot that is restored; tokens may be drawn a
-//! second time then, since revisions are.
+//! second time then, since revisions are. Nor, before etcd 3.4.31 and 3.5.13, a leader that stood still for longer than
+//! a lease: it may propose to end it when it comes back, and the next leader does.
 //!
 //! Each step has a file. All connections are driven on the client's own thread, so that no application holds up a
 //! renewal, and clients outlive runtimes.
@@ -65,9 +66,9 @@ const SHORTEST_TTL: Duration = Duration::from_millis(500);
 /// How much longer an answer may take than it is waited for, on a busy machine.
 const SLACK: Duration = Duration::from_millis(500);
 
-/// The most keys of one transaction, each of which may take two comparisons or two operations:
-/// `--max-txn-ops` is 128 unless set.
-const MOST_KEYS: usize = 64;
+/// The most keys of one transaction. Each may take three operations, where a claim that may stand in a queue is given
+/// back, or goes from one queue to another, which has two more: `--max-txn-ops` is 128 unless set.
+const MOST_KEYS: usize = 42;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Etcd(Arc<Inner>);

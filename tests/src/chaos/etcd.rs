@@ -165,8 +165,9 @@ impl Servers for Members {
         keys.map(|key| key.name).collect()
     }
 
-    /// A lease is a second longer than its ttl, ends up to a second late, and runs anew when the leader changes.
+    /// A lease is a second longer than its ttl, ends up to a second late, and runs anew, for a second more, whenever the
+    /// leader changes, as three faults in a row may have it.
     fn lingers(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(12)
     }
 }

@@ -2,10 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Meanwhile, TTL, client, client_at, nap, nothing_left, take, told_within};
+use crate::support::{
+    Meanwhile, SLACK, TTL, client, client_at, nap, nothing_left, take, told_within,
+};
 use lockattr::{Client, Lease, LossCause};
 use tests::etcd::Etcd;
 use tests::proxy::{Proxy, Treatment, Way};
+use tests::wait;
 
 /// A cluster of one member, a proxy before it, and a client that is connected through the proxy.
 async fn behind_a_proxy() -> (Etcd, Proxy, Client) {
@@ -185,4 +188,30 @@ async fn extensions_that_are_given_up_half_way_cost_no_lease() {
         assert!(released.is_ok(), "{round}: {released:?}");
     }
     nothing_left(&cluster).await;
+}
+
+/// One member is gone, and the next one is silent. Already the first keep-alive that it is sent finds that out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_keep_alive_of_a_stream_finds_out_that_a_member_is_silent() {
+    let cluster = Etcd::start(1);
+    let proxies = [(); 3].map(|()| Proxy::before(cluster.addresses()[0]));
+    let url = cluster.url_of(&proxies.each_ref().map(Proxy::address));
+    let locks = client_at(&url).await;
+    let ttl = Duration::from_secs(12);
+    let lease = locks.lock("k").ttl(ttl).acquire().await.unwrap();
+    let start = Instant::now();
+    // Which one a client begins with is drawn.
+    let asked = proxies.iter().position(|proxy| proxy.accepted() > 0);
+    let asked = asked.expect("one was asked");
+    proxies[(asked + 1) % 3].swallow_all();
+    proxies[asked].refuse();
+    let before = cluster.received("LeaseKeepAlive");
+    wait::until("the lease is renewed", || {
+        cluster.received("LeaseKeepAlive") > before
+    })
+    .await;
+    // It is asked after two seconds, waited for for one, and asked again half a second later.
+    let took = start.elapsed();
+    assert!(took < Duration::from_millis(3_500) + SLACK, "{took:?}");
+    lease.release().await.unwrap();
 }

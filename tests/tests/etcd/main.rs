@@ -5,6 +5,7 @@
 mod support;
 
 mod costs;
+mod drops;
 mod inspect;
 mod keep_alives;
 mod login;

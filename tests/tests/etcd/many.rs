@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lockattr::Error;
+use lockattr::{Client, Error};
 use tests::etcd::Etcd;
 use tokio::task::JoinSet;
 
-use crate::support::{TTL, client, nap, nothing_left, take};
+use crate::support::{TTL, client, nap, nothing_left, queued, take};
 
 async fn holds(count: usize, ttl: Duration) {
     let cluster = Etcd::start(1);
@@ -116,4 +116,38 @@ fn put(key: &str, value: &str) -> String {
     // Both are text that is its own encoding, near enough for what only takes space.
     let pad = |text: &str| format!("{text}{}", "A".repeat((4 - text.len() % 4) % 4));
     format!(r#"{{"key":"{}","value":"{}"}}"#, pad(key), pad(value))
+}
+
+/// The limit holds for every step, not only for the first one: waiting, leaving a queue, and giving back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_keys_as_a_list_may_have_are_waited_for_and_given_back() {
+    let cluster = Etcd::start(1);
+    let (one, two) = (client(&cluster).await, client(&cluster).await);
+    let keys = |count| (0..count).map(|number| format!("k{number}"));
+    let wait = Duration::from_secs(20);
+    let all = |locks: &Client| locks.lock_all(keys(42)).ttl(TTL).wait(wait);
+    let too_many = one.lock_all(keys(43)).acquire().await;
+    assert!(
+        matches!(too_many, Err(Error::Invalid { .. })),
+        "{too_many:?}"
+    );
+    let held = all(&one).acquire().await.unwrap();
+    let waiting = tokio::spawn(all(&two).acquire());
+    tests::wait::until("it waits", || queued(&cluster, "k0") > 0).await;
+    let leaves = all(&one).wait(Duration::from_millis(300)).acquire().await;
+    assert!(matches!(leaves, Err(Error::Busy { .. })), "{leaves:?}");
+    let dropped = tokio::time::timeout(Duration::from_millis(300), all(&one).acquire()).await;
+    assert!(dropped.is_err());
+    held.release().await.unwrap();
+    let lease = waiting.await.unwrap().unwrap();
+    lease.token().await.unwrap();
+    lease.extend(10 * TTL).await.unwrap();
+    lease.release().await.unwrap();
+    nothing_left(&cluster).await;
+    let marked = all(&one).once(Duration::from_secs(1));
+    let marked = marked.acquire().await.unwrap();
+    marked.mark_done();
+    marked.release().await.unwrap();
+    let done = all(&two).acquire().await;
+    assert!(matches!(done, Err(Error::Done { .. })), "{done:?}");
 }

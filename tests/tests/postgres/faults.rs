@@ -196,3 +196,59 @@ async fn callers_that_stand_behind_a_stuck_session_hold_up_no_renewal() {
     let free = || server.locks().is_empty() && server.waiters() == 0;
     wait::within("nothing is left", CLEARED, free).await;
 }
+
+/// The release is done, and its answer is lost. When it is asked again another has the lock.
+#[tokio::test]
+async fn a_release_that_is_asked_twice_is_no_loss_where_the_next_one_has_the_lock_by_then() {
+    let (server, others) = pair().await;
+    let proxy = Proxy::before(server.address());
+    let locks = connected(Client::builder(), &server, &url(proxy.address())).await;
+    for key in ["a", "b"] {
+        let lease = taken(&locks, key).await;
+        let wait = Duration::from_secs(20);
+        let next = tokio::spawn(others.lock(key).wait(wait).acquire());
+        wait::until("it waits", || server.waiters() == 1).await;
+        proxy.treat(Way::Replies, Treatment::Swallow);
+        let releasing = tokio::spawn(lease.release());
+        let next = next.await.unwrap().unwrap();
+        proxy.heal();
+        releasing.await.unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+}
+
+/// Somebody has written into the table by hand: it concerns that lock alone.
+#[tokio::test]
+async fn what_somebody_has_written_by_hand_is_in_the_way_of_nothing_else() {
+    let (server, locks) = pair().await;
+    let others = client(&server).await;
+    let held = taken(&others, "for-ever").await;
+    server.ask("UPDATE lockattr.locks SET until = 'infinity', since = '-infinity'");
+    let begun = Instant::now();
+    let refused = locks.lock("for-ever").acquire().await;
+    assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+    assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
+    for (name, state) in [
+        ("lock:a", "held"),
+        ("{lock:a}x", "held"),
+        ("lock:b", "done"),
+    ] {
+        server.ask(&format!(
+            "INSERT INTO lockattr.locks (name, owner, state, permits, since, until, ttl) \
+             VALUES ('{name}', 'o', '{state}', -1, '4000-01-01 BC', 'infinity', '1 hour')"
+        ));
+    }
+    let inspector = locks.inspect().unwrap();
+    let mut listing = inspector.list("*");
+    let mut listed = Vec::new();
+    while let Some(page) = listing.next().await.unwrap() {
+        listed.extend(page.locks.into_iter().map(|one| one.lock));
+    }
+    listed.sort();
+    assert_eq!(listed, ["a", "b", "for-ever"]);
+    for key in listed {
+        inspector.show(&key).await.unwrap();
+    }
+    held.release().await.unwrap();
+    taken(&locks, "for-ever").await.release().await.unwrap();
+}

@@ -7,6 +7,7 @@ mod support;
 mod access;
 mod clocks;
 mod cost;
+mod drops;
 mod faults;
 mod fence;
 mod inspect;

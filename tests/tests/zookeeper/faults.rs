@@ -248,6 +248,34 @@ async fn field_store_20_a_waiter_that_dies_is_passed_over() {
     waiters[2].says("outcome Ok");
 }
 
+/// The servers have not ended its session yet, and are about to: the leader hears from a server only twice a tick who
+/// is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_comes_back_after_its_own_deadline_begins_anew() {
+    let mut control = Control::of(shared().address(0));
+    let locks = a_client().await;
+    let lease = locks.lock("sync:1022").acquire().await.unwrap();
+    let held = nodes(&mut control, "sync:1022");
+    let record = Record::new();
+    let words = ["1022", "4000", "1", "30000", "ttl=4000"];
+    let mut waiter = Worker::start("hold", &shared().url(), &record, &words);
+    queued(&mut control, "sync:1022", 2).await;
+    let place = nodes(&mut control, "sync:1022");
+    let place = place.into_iter().find(|node| !held.contains(node)).unwrap();
+    // Not in the middle of a look, whose time would be over.
+    tokio::time::sleep(millis(400)).await;
+    waiter.freeze();
+    // Its session may be relied on for 3.84 s, and lives for 4 s.
+    tokio::time::sleep(millis(3_870)).await;
+    waiter.thaw();
+    let is_gone = || !nodes(&mut control, "sync:1022").contains(&place);
+    tests::wait::within("its place goes", SLACK, is_gone).await;
+    queued(&mut control, "sync:1022", 2).await;
+    lease.release().await.unwrap();
+    waiter.says("outcome Ok");
+    assert!(waiter.finish().success());
+}
+
 #[test]
 fn field_store_20_a_holder_that_was_frozen_is_not_polled_again() {
     let record = Record::new();

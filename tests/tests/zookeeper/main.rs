@@ -6,11 +6,14 @@ mod support;
 #[cfg(feature = "tls")]
 mod tls;
 
+mod behind;
 mod connecting;
 mod costs;
+mod drops;
 mod faults;
 mod inspect;
 mod locks;
+mod marks;
 mod one_session;
 mod random_faults;
 mod stored;

@@ -69,7 +69,11 @@ async fn field_store_21_marks_that_are_over_go_whether_the_servers_know_ttls_or_
         for number in 0..3 {
             marked(&locks, number).await.unwrap();
         }
-        assert_eq!(control.children("/locks/lock:marked:1"), ["done-0"]);
+        let left = control.children("/locks/lock:marked:1");
+        assert!(
+            left.len() == 1 && left[0].starts_with("done-0-"),
+            "{left:?}"
+        );
         if knows_ttls {
             // The servers need no client for it.
             locks.shutdown().await;

@@ -121,7 +121,7 @@ async fn carry(
     let opening = open(members, &member, outgoing);
     let mut opening = std::pin::pin!(opening);
     let mut stream: Option<Streaming<KeptAlive>> = None;
-    let mut heard = Instant::now();
+    let mut heard: Option<Instant> = None;
     loop {
         let due = pending.due;
         tokio::select! {
@@ -141,7 +141,7 @@ async fn carry(
             },
             message = next(&mut stream), if stream.is_some() => match message {
                 Ok(Some(kept)) => {
-                    heard = Instant::now();
+                    heard = Some(Instant::now());
                     pending.answer(&kept);
                 }
                 Ok(None) => {
@@ -157,7 +157,7 @@ async fn carry(
             () = sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 // While others are answered, it is on its way.
                 if let Some((sent, by)) = pending.over(Instant::now())
-                    && heard <= sent
+                    && heard.is_none_or(|heard| heard <= sent)
                 {
                     members.silent(&member);
                     members.leave(&member);

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::StoreError;
 
@@ -42,10 +42,7 @@ impl Fault {
         .contains(state)
         {
             Self::Transient(message)
-        } else if *state == SqlState::READ_ONLY_SQL_TRANSACTION
-            // A transaction of a standby cannot be made one that writes; nothing else here is unsupported.
-            || *state == SqlState::FEATURE_NOT_SUPPORTED
-        {
+        } else if *state == SqlState::READ_ONLY_SQL_TRANSACTION || is_made_read_write(error) {
             Self::Standby(message)
         } else if ends_connection(error, state) {
             Self::Lost(message)
@@ -98,6 +95,14 @@ fn ends_connection(error: &Error, state: &SqlState) -> bool {
         .as_db_error()
         .is_some_and(|error| matches!(error.severity(), "FATAL" | "PANIC"));
     is_fatal || state.code().starts_with("08") || state.code().starts_with("57P")
+}
+
+/// Whether a transaction of a standby was to be made one that writes. Among all that is not supported, it is known by
+/// the function of the server's that refuses a setting of this kind: no step has another one of it.
+fn is_made_read_write(error: &Error) -> bool {
+    let routine = error.as_db_error().and_then(DbError::routine);
+    error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)
+        && routine == Some("call_bool_check_hook")
 }
 
 /// Whether the two sides do not agree on how to log in, which no error of the server says.

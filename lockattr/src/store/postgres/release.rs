@@ -16,8 +16,8 @@ impl Postgres {
         self.wake(answer.text(1)?).await;
         match answer.text(0)? {
             "ours" => Ok(Found::Ours),
-            // The request before, which was not answered, has done it.
-            "nothing" if lost && release.slot.is_some() => Ok(Found::Ours),
+            // The request before, which was not answered, may have done it: another has the lock since, if one does.
+            "nothing" | "another" if lost && release.slot.is_some() => Ok(Found::Ours),
             "nothing" => Ok(Found::Nothing),
             "another" => Ok(Found::Another),
             _ => Err(unexpected("another answer")),

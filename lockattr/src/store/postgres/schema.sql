@@ -45,9 +45,10 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockattr.waiters (
 
 CREATE INDEX IF NOT EXISTS waiters_in_order ON lockattr.waiters (lock, place);
 
+-- Moments before 1970, and after the year 9999, are those of somebody who has written them by hand.
 CREATE OR REPLACE FUNCTION lockattr.micros(_at timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS
-$$ SELECT (extract(epoch FROM _at) * 1000000)::bigint $$;
+$$ SELECT (extract(epoch FROM greatest(to_timestamp(0), least(_at, to_timestamp(253402300799)))) * 1000000)::bigint $$;
 
 -- The name of a slot. No key of a lock has braces, so none is the name of a slot.
 CREATE OR REPLACE FUNCTION lockattr.slot(_lock text, _slot integer) RETURNS text

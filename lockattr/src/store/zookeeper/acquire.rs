@@ -13,6 +13,10 @@ use super::step::{ServerTime, Step, TRIES, listed, restless};
 use crate::error::StoreError;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
 
+/// Servers end the connection on which a longer request than one of 1,048,575 bytes comes (`jute.maxbuffer`), unless
+/// they are told otherwise. A release deletes as much as was created, and may leave as much.
+const LONGEST_REQUEST: usize = 500_000;
+
 /// A claim that has its places, and what stands at each lock.
 struct Standing {
     nodes: Nodes,
@@ -89,11 +93,15 @@ impl ZooKeeper {
             Request::create(&path, &data, NodeKind::EphemeralSequential, step.acl)
         });
         let places: Vec<_> = places.collect();
-        claims.set_unanswered(claim.owner);
-        let creating = match &places[..] {
-            [place] => step.send(place.clone()),
-            places => step.send(Request::multi(places)),
+        let request = match &places[..] {
+            [place] => place.clone(),
+            places => Request::multi(places),
         };
+        if request.len() > LONGEST_REQUEST {
+            return Err(too_many(request.len()));
+        }
+        claims.set_unanswered(claim.owner);
+        let creating = step.send(request);
         // Requests of one session are carried out in their order.
         let listing = list_all(step, claim);
         let made = creating.answer().await.and_then(|answer| {
@@ -134,7 +142,7 @@ impl ZooKeeper {
     }
 
     /// Looks for the places of an owner whose request was not answered. What an earlier session has left
-    /// of them is removed.
+    /// of them is removed. The server that is asked now may be behind the one that was asked then.
     async fn find(
         &self,
         step: &Step<'_>,
@@ -142,6 +150,7 @@ impl ZooKeeper {
     ) -> Result<Option<Standing>, StoreError> {
         let sent = Instant::now();
         let in_doubt = Failure::after_something;
+        step.ask(Request::sync()).await.map_err(in_doubt)?;
         let listings = list_all(step, claim).await.map_err(in_doubt)?;
         let life = step.life().await.map_err(in_doubt)?;
         let mut places = Vec::new();
@@ -441,6 +450,13 @@ fn too_long(claim: Claim<'_>, life: Life) -> StoreError {
          than that without being renewed; give it a shorter ttl, or the client a longer one \
          (`ClientBuilder::ttl`) and the servers a `maxSessionTimeout` that allows it",
         claim.ttl, life.timeout
+    ))
+}
+
+fn too_many(bytes: usize) -> StoreError {
+    StoreError::invalid(format!(
+        "the places of all keys take {bytes} bytes, and ZooKeeper's servers cut off who sends a request of more than \
+         1 MB, of which what is left with the keys takes half: ask for fewer keys at once, or for shorter ones"
     ))
 }
 

@@ -7,7 +7,7 @@
 //!
 //! No waker is woken or dropped under the lock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -47,8 +47,8 @@ struct Table {
     /// Which claims are told of what happens to a node.
     watches: HashMap<String, Vec<String>>,
     due: BTreeSet<(Instant, String)>,
-    /// Marks that are to be removed, with the transactions in which they were left.
-    marks: BTreeMap<(Instant, String), i64>,
+    /// Marks that are to be removed.
+    marks: BTreeSet<(Instant, String)>,
     /// When the session's task looks next.
     looks_at: Option<Instant>,
     inboxes: HashMap<String, Inbox>,
@@ -112,8 +112,6 @@ struct Inbox {
 pub(super) enum Due {
     Watch(String),
     Delete(String),
-    /// A mark, and the transaction in which it was left.
-    Sweep(String, i64),
 }
 
 impl Entry {
@@ -227,15 +225,15 @@ impl Claims {
         at
     }
 
-    /// A mark was left in that transaction, for so long. It is removed when it is over.
-    pub(super) fn sweep(&self, mark: String, zxid: i64, length: Duration) {
+    /// A mark was left for so long. It is removed when it is over.
+    pub(super) fn sweep(&self, mark: String, length: Duration) {
         if length > LONGEST_SWEPT {
             return;
         }
         let at = Instant::now() + length + length / 100 + LATER_BY;
         self.change(|table| {
             if table.marks.len() < MOST_SWEPT {
-                table.marks.insert((at, mark), zxid);
+                table.marks.insert((at, mark));
             }
         });
     }
@@ -245,11 +243,9 @@ impl Claims {
     pub(super) fn take_due(&self, now: Instant) -> Vec<Due> {
         self.change(|table| {
             let mut todo = Vec::new();
-            while let Some(mark) = table.marks.first_entry()
-                && mark.key().0 <= now
-            {
-                let ((_, mark), zxid) = mark.remove_entry();
-                todo.push(Due::Sweep(mark, zxid));
+            while table.marks.first().is_some_and(|(at, _)| *at <= now) {
+                let mark = table.marks.pop_first();
+                todo.extend(mark.map(|(_, mark)| Due::Delete(mark)));
             }
             while let Some((at, owner)) = table.due.first().cloned()
                 && at <= now
@@ -457,7 +453,7 @@ impl Table {
 
     fn first_due(&self) -> Option<Instant> {
         let claim = self.due.first().map(|(at, _)| *at);
-        let mark = self.marks.first_key_value().map(|((at, _), _)| *at);
+        let mark = self.marks.first().map(|(at, _)| *at);
         claim.into_iter().chain(mark).min()
     }
 

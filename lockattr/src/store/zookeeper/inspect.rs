@@ -17,7 +17,7 @@ use super::fault::Failure;
 use super::listing::server_time;
 use super::names;
 use super::protocol::{Code, Request};
-use super::step::{ServerTime, Step, TRIES, was_there};
+use super::step::{ServerTime, Step, TRIES};
 use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::Listing as Pages;
@@ -117,7 +117,6 @@ impl ZooKeeper {
 
     async fn end_shown(&self, lock: &str, entry: &Entry) -> Result<Ended, StoreError> {
         let step = self.step();
-        let node = step.lock_node(lock);
         let ended = match &entry.kind {
             EntryKind::Foreign { .. } => {
                 return Err(StoreError::invalid(
@@ -126,12 +125,10 @@ impl ZooKeeper {
             }
             EntryKind::Held { owner, .. } => end_hold(&step, lock, owner, entry.slot).await?,
             EntryKind::Closed { since, .. } => {
-                let mark = format!("{node}/{}{}", names::CLOSED, entry.slot);
-                end_mark(&step, &mark, *since).await?
+                end_mark(&step, lock, (false, entry.slot), *since).await?
             }
             EntryKind::Done { since } => {
-                let mark = format!("{node}/{}{}", names::DONE, entry.slot);
-                end_mark(&step, &mark, Some(*since)).await?
+                end_mark(&step, lock, (true, entry.slot), Some(*since)).await?
             }
         };
         if ended {
@@ -174,29 +171,32 @@ async fn end_hold(
     }
     let requests = [Request::delete(&place_node), Request::delete(&slot_node)];
     match step.together(&requests).await? {
-        Ok(_) => Ok(true),
+        Ok(()) => Ok(true),
         Err((_, Code::NO_NODE)) => Ok(false),
         Err((_, code)) => Err(Failure::Refused(code, "delete nodes").into()),
     }
 }
 
-/// Deletes a mark if it is the one of that moment. Says whether it was.
+/// Deletes the mark of this kind and slot that was left at that moment. Says whether there was one.
 async fn end_mark(
     step: &Step<'_>,
-    mark: &str,
+    lock: &str,
+    (is_done, slot): (bool, usize),
     since: Option<SystemTime>,
 ) -> Result<bool, StoreError> {
     let synced = step.send(Request::sync());
-    let stored = step.get(mark, false).await?;
+    let listing = step.list(lock).await?;
     synced.answer().await?;
-    match stored {
-        Some((_, stat)) if Some(server_time(stat.mtime)) == since => {
-            let deleting = Request::delete_version(mark, stat.version);
-            match step.ask(deleting).await {
-                Err(Failure::Refused(Code::BAD_VERSION, _)) => Ok(false),
-                deleted => Ok(was_there(deleted)?),
-            }
+    let node = step.lock_node(lock);
+    for (name, of_slot, of_done) in listing.marks {
+        if (of_done, of_slot) != (is_done, slot) {
+            continue;
         }
-        _ => Ok(false),
+        let mark = format!("{node}/{name}");
+        let stored = step.get(&mark, false).await?;
+        if stored.is_some_and(|(_, stat)| Some(server_time(stat.mtime)) == since) {
+            return Ok(step.delete(&mark).await?);
+        }
     }
+    Ok(false)
 }

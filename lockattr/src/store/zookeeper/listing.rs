@@ -1,5 +1,6 @@
 //! What stands at a lock: who holds it, who waits in which order, and what a release has left there.
 
+use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::names::{Child, Place, child};
@@ -80,7 +81,9 @@ impl Listing {
     /// What an owner finds who wants one of so many slots.
     pub(super) fn find(&self, owner: &str, permits: usize, marks: &[Mark]) -> Finding {
         let marks = || marks.iter().filter(|mark| mark.slot < permits);
-        let open = permits.saturating_sub(marks().count());
+        // A slot may have several: one that is left late replaces no other.
+        let slots: HashSet<_> = marks().map(|mark| mark.slot).collect();
+        let open = permits.saturating_sub(slots.len());
         if open == 0 {
             if let Some(mark) = marks().find(|mark| mark.is_done) {
                 return Finding::Done(mark.since);
@@ -172,5 +175,7 @@ mod tests {
         let both = [mark(0, false), mark(1, true)];
         assert_eq!(listing.find("o5", 2, &both), Finding::Done(UNIX_EPOCH));
         assert_eq!(listing.free_slot(2, &[mark(0, true)]), Some(1));
+        let twice = [mark(0, true), mark(0, false)];
+        assert_eq!(listing.find("o5", 2, &twice), Finding::Free);
     }
 }

@@ -5,7 +5,7 @@
 //! | `{root}/{key}` | a container for each lock; its name is the whole key, [encoded] |
 //! | `…/{owner}+{ttl}+{permits}-{number}` | a claim's place in the queue, ephemeral; `number` is the server's |
 //! | `…/slot-{slot}` | of a lock with permits, a slot that is held, ephemeral; its data is the name of the place of its holder |
-//! | `…/closed-{slot}`, `…/done-{slot}` | what a release has left, for the milliseconds that are its data |
+//! | `…/closed-{slot}-{id}`, `…/done-{slot}-{id}` | what the release of an owner with this id has left, for the milliseconds that are its data |
 //! | `…/token` | the last token that was to be larger than the servers' transaction number, if there was one |
 //!
 //! The data of a place is `1 {owner} {ttl} {permits}`: the version of the form, and what the name says. It
@@ -19,8 +19,8 @@ use std::time::Duration;
 use crate::store::Claim;
 
 pub(super) const SLOT: &str = "slot-";
-pub(super) const CLOSED: &str = "closed-";
-pub(super) const DONE: &str = "done-";
+const CLOSED: &str = "closed-";
+const DONE: &str = "done-";
 pub(super) const TOKEN: &str = "token";
 
 /// The name of a node that stands for any text: bytes that a name may not have, or that mean something
@@ -75,6 +75,14 @@ pub(super) fn place(claim: Claim<'_>) -> String {
     format!("{}+{ttl}+{}-", encoded(claim.owner), claim.permits)
 }
 
+/// What a release leaves at a slot. No other release ever leaves one of this name, so that whoever has found it to
+/// be over removes no other one.
+pub(super) fn mark(is_done: bool, slot: usize, owner: &str) -> String {
+    let prefix = if is_done { DONE } else { CLOSED };
+    let id = owner.split_once('@').map_or(owner, |(id, _)| id);
+    format!("{prefix}{slot}-{}", encoded(id))
+}
+
 /// What the names of all places of an owner start with.
 pub(super) fn places_of(owner: &str) -> String {
     format!("{}+", encoded(owner))
@@ -107,12 +115,18 @@ pub(super) enum Child {
 }
 
 pub(super) fn child(name: &str) -> Child {
-    let slot_of = |prefix| name.strip_prefix(prefix)?.parse::<usize>().ok();
-    if let Some(slot) = slot_of(SLOT) {
+    let slot = name.strip_prefix(SLOT).and_then(|slot| slot.parse().ok());
+    if let Some(slot) = slot {
         return Child::Slot(slot);
     }
     for (prefix, is_done) in [(CLOSED, false), (DONE, true)] {
-        if let Some(slot) = slot_of(prefix) {
+        let mark = name
+            .strip_prefix(prefix)
+            .and_then(|mark| mark.split_once('-'));
+        if let Some((slot, id)) = mark
+            && let Ok(slot) = slot.parse()
+            && !id.is_empty()
+        {
             return Child::Mark { is_done, slot };
         }
     }
@@ -169,9 +183,13 @@ mod tests {
             })
         );
         assert_eq!(child("slot-2"), Child::Slot(2));
-        let mark = |is_done, slot| Child::Mark { is_done, slot };
-        assert_eq!(child("closed-0"), mark(false, 0));
-        assert_eq!(child("done-4"), mark(true, 4));
+        for (is_done, slot, name) in [
+            (false, 0, "closed-0-019ad5b1f9c07c3f9d0a1b2c3d4e5f60"),
+            (true, 4, "done-4-019ad5b1f9c07c3f9d0a1b2c3d4e5f60"),
+        ] {
+            assert_eq!(mark(is_done, slot, OWNER), name);
+            assert_eq!(child(name), Child::Mark { is_done, slot });
+        }
         assert_eq!(child("token"), Child::Token);
     }
 
@@ -224,7 +242,8 @@ mod tests {
             "x+1+2-",
             "x+a+2-3",
             "slot-",
-            "done-x",
+            "done-0",
+            "done-x-1",
         ] {
             assert_eq!(child(name), Child::Foreign, "{name}");
         }

@@ -139,12 +139,9 @@ impl Request {
         Self::new(op::CREATE_TTL, "create nodes", body)
     }
 
+    /// Whatever its version.
     pub(super) fn delete(path: &str) -> Self {
-        Self::delete_version(path, -1)
-    }
-
-    pub(super) fn delete_version(path: &str, version: i32) -> Self {
-        let body = Writer::default().text(path).int(version);
+        let body = Writer::default().text(path).int(-1);
         Self::new(op::DELETE, "delete nodes", body)
     }
 
@@ -192,11 +189,16 @@ impl Request {
     /// Whether its answer proves that the session lives at the leader: what is read is answered by the
     /// server that is asked, which may be cut off from it.
     pub(super) fn proves_life(&self) -> bool {
-        !matches!(self.op, op::GET | op::LIST)
+        !matches!(self.op, op::GET | op::LIST | op::CLOSE)
     }
 
     pub(super) fn only_reads(&self) -> bool {
         matches!(self.op, op::GET | op::LIST | op::SYNC)
+    }
+
+    /// So many bytes, without its number.
+    pub(super) fn len(&self) -> usize {
+        self.body.len()
     }
 
     pub(super) fn frame(&self, xid: i32) -> Vec<u8> {

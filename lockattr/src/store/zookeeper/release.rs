@@ -62,14 +62,14 @@ impl ZooKeeper {
                 return self.end_whatever(step, claim, release).await;
             }
             match step.together(&requests).await? {
-                Ok(zxid) => {
-                    for Mark { node, length } in marks {
-                        self.sweep(node, zxid, length);
+                Ok(()) => {
+                    for mark in marks {
+                        self.sweep(mark);
                     }
                     return Ok(Found::Ours);
                 }
                 Err((_, Code::UNIMPLEMENTED)) => self.knows_no_ttls.store(true, Ordering::Relaxed),
-                // A mark that is over stands there yet.
+                // An earlier release, which was not answered, has left one and no more.
                 Err((_, Code::NODE_EXISTS)) => {
                     for mark in &marks {
                         step.delete(&mark.node).await?;
@@ -93,9 +93,9 @@ impl ZooKeeper {
         }
     }
 
-    fn sweep(&self, node: String, zxid: i64, length: Duration) {
+    fn sweep(&self, mark: Mark) {
         if self.knows_no_ttls.load(Ordering::Relaxed) {
-            self.session.claims().sweep(node, zxid, length);
+            self.session.claims().sweep(mark.node, mark.length);
         }
     }
 
@@ -165,16 +165,15 @@ impl ZooKeeper {
     async fn leave(&self, step: &Step<'_>, lock: &str, mark: Mark) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             match step.ask(self.make_mark(step, &mark)).await {
-                Ok(answer) => {
-                    self.sweep(mark.node, answer.zxid, mark.length);
+                Ok(_) => {
+                    self.sweep(mark);
                     return Ok(());
                 }
                 Err(Failure::Refused(Code::UNIMPLEMENTED, _)) => {
                     self.knows_no_ttls.store(true, Ordering::Relaxed);
                 }
-                Err(Failure::Refused(Code::NODE_EXISTS, _)) => {
-                    step.delete(&mark.node).await?;
-                }
+                // An earlier release has left it.
+                Err(Failure::Refused(Code::NODE_EXISTS, _)) => return Ok(()),
                 Err(Failure::Refused(Code::NO_NODE, _)) => step.make_lock(lock).await?,
                 Err(failure) => return Err(failure.into()),
             }
@@ -199,13 +198,14 @@ struct Mark {
 }
 
 fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
-    let (prefix, length) = match release.leave.get(lock)? {
+    let (is_done, length) = match release.leave.get(lock)? {
         Leave::Nothing => return None,
-        Leave::Closed(length) => (names::CLOSED, *length),
-        Leave::Done(length) => (names::DONE, *length),
+        Leave::Closed(length) => (false, *length),
+        Leave::Done(length) => (true, *length),
     };
     let slot = release.slot.filter(|slot| *slot < permits(claim));
     let lock_node = step.lock_node(&claim.locks[lock]);
-    let node = format!("{lock_node}/{prefix}{}", slot.unwrap_or(0));
+    let name = names::mark(is_done, slot.unwrap_or(0), claim.owner);
+    let node = format!("{lock_node}/{name}");
     Some(Mark { node, length })
 }

@@ -5,7 +5,8 @@
 //! for that long from when a request was sent that the leader has answered; nothing is believed of it
 //! after that, whoever says so. What is read is answered by the server that is asked, also while that is
 //! cut off from the leader, and proves nothing; a heartbeat is a `sync` therefore, which the leader
-//! answers.
+//! answers. One that has not asked for half its time, because its process has stood still, connects anew: with that the
+//! leader itself begins the session's time anew, unless its own deadline has passed.
 //!
 //! Requests of one session are carried out in the order in which they were sent, also over a connection
 //! that was replaced: a server refuses what comes of a session that has moved on.
@@ -66,6 +67,13 @@ impl Life {
         self.proved + self.timeout.saturating_sub(margin)
     }
 
+    /// Whether the answer to a request that was sent then means that the session lives on. Who has asked another server
+    /// than the leader, that learns up to half a tick later, and a session has two ticks at least: one that was silent
+    /// for nearly all its time may be ended, though the leader has just answered for it.
+    fn goes_on(&self, sent: Instant) -> bool {
+        sent < self.proved + self.timeout / 2
+    }
+
     /// Whether it was heard of as lately as it is where all is well.
     pub(super) fn is_fresh(&self) -> bool {
         self.proved.elapsed() < 3 * self.timeout / BEATS_IN_USE
@@ -85,8 +93,6 @@ pub(super) struct Answer {
     /// The session in which it was asked, and when it was sent.
     pub(super) session: i64,
     pub(super) sent: Instant,
-    /// The number of the transaction, of what has changed something.
-    pub(super) zxid: i64,
 }
 
 /// An answer that is on its way.
@@ -121,10 +127,8 @@ enum Whose {
     Heartbeat,
     /// To watch a node of a lease.
     Watch(String),
-    /// To delete a node whose time is over.
+    /// To delete a node whose time is over. Nobody ever makes another one of its name.
     Delete,
-    /// To delete a mark that is over, if it is the one that was left in this transaction.
-    Sweep(String, i64),
     /// To end the session, of which nothing is believed any more.
     Close,
 }

@@ -36,8 +36,8 @@ impl ServerTime {
     }
 }
 
-/// The transaction in which several requests were done together, or the first that was refused, and why.
-pub(super) type Together = Result<i64, (usize, Code)>;
+/// Whether several requests were done together, or the first that was refused, and why.
+pub(super) type Together = Result<(), (usize, Code)>;
 
 impl Step<'_> {
     pub(super) fn send(&self, request: Request) -> Pending {
@@ -95,7 +95,7 @@ impl Step<'_> {
 
     pub(super) async fn together(&self, requests: &[Request]) -> Result<Together, Failure> {
         let answer = self.ask(Request::multi(requests)).await?;
-        Ok(done_together(&answer.body)?.map(|_| answer.zxid))
+        Ok(done_together(&answer.body)?.map(|_| ()))
     }
 
     pub(super) fn lock_node(&self, lock: &str) -> String {
@@ -173,14 +173,8 @@ impl Step<'_> {
                     since,
                     remaining,
                 }),
-                _ => {
-                    // Not one that was left since.
-                    let request = Request::delete_version(&path, stat.version);
-                    match self.ask(request).await {
-                        Ok(_) | Err(Failure::Refused(Code::NO_NODE | Code::BAD_VERSION, _)) => {}
-                        Err(failure) => return Err(failure),
-                    }
-                }
+                // One that was left since has another name.
+                _ => drop(self.delete(&path).await?),
             }
         }
         Ok(marks)

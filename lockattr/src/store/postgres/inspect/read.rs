@@ -25,9 +25,10 @@ pub(super) fn some<'a>(locks: impl IntoIterator<Item = &'a String>) -> String {
            UNION ALL \
            SELECT a.at, substr(l.name, char_length(a.lock) + 3)::integer, l.* \
            FROM asked a JOIN lockattr.locks l \
-             ON l.name > '{{' || a.lock || '}}' AND l.name < '{{' || a.lock || '}}:'\
+             ON l.name > '{{' || a.lock || '}}' AND l.name < '{{' || a.lock || '}}:' \
+           WHERE substr(l.name, char_length(a.lock) + 3) ~ '^[0-9]{{1,4}}$'\
          ) SELECT n.at, n.state AS what, n.slot::bigint, n.owner, lockattr.micros(n.since), \
-           lockattr.micros(n.until) - lockattr.micros(statement_timestamp()), n.permits \
+           lockattr.micros(n.until) - lockattr.micros(statement_timestamp()), greatest(n.permits, 0) \
          FROM named n WHERE n.until > statement_timestamp() \
          UNION ALL \
          SELECT a.at, 'waiters', count(*), NULL, NULL, NULL, NULL \

@@ -12,7 +12,7 @@ use super::super::claims::Due;
 use super::super::connection::{Connection, Introduction, Opened, Transport};
 use super::super::fault::Failure;
 use super::super::protocol::{
-    AUTH_XID, Code, Happened, Head, Request, SessionKey, WATCH_XID, data, head, watched,
+    AUTH_XID, Code, Happened, Head, Request, SessionKey, WATCH_XID, head, watched,
 };
 use super::super::url::Host;
 use super::{Answer, Asked, BEATS_IDLE, BEATS_IN_USE, Event, Life, SessionConfig, Shared, Whose};
@@ -172,7 +172,6 @@ impl Task {
             let (request, whose) = match due {
                 Due::Watch(node) => (Request::get(&node, true), Whose::Watch(node)),
                 Due::Delete(node) => (Request::delete(&node), Whose::Delete),
-                Due::Sweep(mark, zxid) => (Request::get(&mark, false), Whose::Sweep(mark, zxid)),
             };
             self.ask_for_itself(request, whose);
         }
@@ -317,7 +316,7 @@ impl Task {
         for Sent { asked, .. } in mem::take(&mut self.sent) {
             match asked.whose {
                 // It is deleted for as long as the session lives.
-                Whose::Delete | Whose::Sweep(..) => waiting.push_back(asked),
+                Whose::Delete => waiting.push_back(asked),
                 Whose::Caller(_) if asked.request.only_reads() => waiting.push_back(asked),
                 Whose::Caller(_) => asked.fail(Failure::InDoubt(why.clone())),
                 // What is watched is known to be lost, and the next connection proves that it lives.
@@ -386,7 +385,19 @@ impl Task {
                 self.broken("the session has moved to another connection");
                 return;
             }
-            Code(0) if asked.request.proves_life() => self.shared.prove(at),
+            Code(0) if asked.request.proves_life() => {
+                let life = *self.shared.life();
+                if life.is_some_and(|life| !life.goes_on(at)) {
+                    self.sent.push_front(Sent {
+                        asked,
+                        xid: head.xid,
+                        at,
+                    });
+                    self.broken("the session was not kept for half of its timeout");
+                    return;
+                }
+                self.shared.prove(at);
+            }
             _ => {}
         }
         let session = self.session.id;
@@ -398,7 +409,6 @@ impl Task {
                         body,
                         session,
                         sent: at,
-                        zxid: head.zxid,
                     }),
                     code => Err(Failure::Refused(code, asked.request.what)),
                 };
@@ -409,16 +419,7 @@ impl Task {
             Whose::Watch(node) if head.code == Code::NO_NODE => {
                 self.shared.claims.happened(&node, Happened::Deleted);
             }
-            Whose::Sweep(mark, zxid) if head.code == Code(0) => {
-                let stat = data(body).map(|(_, stat)| stat);
-                if let Ok(stat) = stat
-                    && stat.mzxid == zxid
-                {
-                    let request = Request::delete_version(&mark, stat.version);
-                    self.ask_for_itself(request, Whose::Delete);
-                }
-            }
-            Whose::Watch(_) | Whose::Delete | Whose::Sweep(..) => {}
+            Whose::Watch(_) | Whose::Delete => {}
             Whose::Close => {
                 self.session_is_lost();
                 self.link = Link::Down(Instant::now());

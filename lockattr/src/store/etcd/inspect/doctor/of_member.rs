@@ -40,14 +40,20 @@ pub(super) fn findings(part: &str, answer: &Result<Status, Fault>) -> Vec<Findin
 fn version(part: &str, version: &str) -> Finding {
     let found = format!("etcd {version}");
     let mut numbers = version.split('.').map_while(|number| number.parse().ok());
-    let numbers: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (severity, advice) = if numbers < (3, 4) {
-        (
+    let mut next = || numbers.next().unwrap_or(0);
+    let numbers: (u32, u32, u32) = (next(), next(), next());
+    let (severity, advice) = match numbers {
+        (..3, ..) | (3, ..4, _) => (
             Severity::Warning,
-            "use 3.4 or later: no earlier version is tested with locks",
-        )
-    } else {
-        (Severity::Good, "")
+            "use 3.4.31, 3.5.13 or later: nothing before 3.4 is tested with locks",
+        ),
+        (3, 4, ..31) | (3, 5, ..13) => (
+            Severity::Warning,
+            "use 3.4.31, 3.5.13 or later: a leader of an earlier one that stood still for longer than a lease ends \
+             it though it was renewed meanwhile, and two may hold its lock until the first is told, at its next \
+             renewal",
+        ),
+        _ => (Severity::Good, ""),
     };
     Finding::new(part, "server", severity, found, advice)
 }
@@ -148,7 +154,7 @@ mod tests {
     #[test]
     fn members_are_judged() {
         let healthy = Status {
-            version: "3.4.23".to_owned(),
+            version: "3.5.13".to_owned(),
             size: 20_480,
             leader: 7,
             ..Status::default()
@@ -159,10 +165,18 @@ mod tests {
             worst(status)
         };
         assert_eq!(but(|_| {}), Severity::Good);
-        assert_eq!(
-            but(|it| it.version = "3.3.10".to_owned()),
-            Severity::Warning
-        );
+        let versions = [
+            ("3.3.27", Severity::Warning),
+            ("3.4.30", Severity::Warning),
+            ("3.4.31", Severity::Good),
+            ("3.5.12", Severity::Warning),
+            ("3.6.0", Severity::Good),
+        ];
+        for (version, severity) in versions {
+            let mut status = healthy.clone();
+            version.clone_into(&mut status.version);
+            assert_eq!(worst(status), severity, "{version}");
+        }
         assert_eq!(but(|it| it.is_learner = true), Severity::Fault);
         assert_eq!(but(|it| it.size = 2_000_000_000), Severity::Warning);
         let roomy = |it: &mut Status| (it.size, it.quota) = (2_000_000_000, 8 << 30);
