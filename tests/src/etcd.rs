@@ -1,11 +1,12 @@
 //! A real etcd cluster, each member a process in a directory of its own.
 
 use std::fs::{self, File};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::network::Network;
 use crate::process;
 use crate::scratch::Scratch;
 use crate::server::{Running, free_port};
@@ -25,12 +26,15 @@ pub struct Etcd {
     scheme: &'static str,
     /// What the harness itself logs in by.
     login: Mutex<Option<(String, String)>>,
+    /// Where each member is a machine of its own.
+    network: Option<Network>,
     scratch: Scratch,
 }
 
 #[derive(Debug)]
 struct Member {
     process: Mutex<Option<Running>>,
+    host: Ipv4Addr,
     client: u16,
     /// Where the harness asks, without TLS.
     admin: u16,
@@ -45,27 +49,45 @@ impl Etcd {
 
     /// Starts members with more options, as on the command line.
     pub fn with(members: usize, options: &[&str]) -> Self {
-        Self::started(members, options, "http")
+        Self::started(members, options, "http", None)
     }
 
     /// Starts members that take clients by TLS alone.
     #[cfg(feature = "tls")]
     pub fn with_tls(members: usize, options: &[&str]) -> Self {
-        Self::started(members, options, "https")
+        Self::started(members, options, "https", None)
     }
 
-    fn started(members: usize, options: &[&str], scheme: &'static str) -> Self {
-        let member = || Member {
+    /// Starts members on machines that can be cut off from each other; nothing where this process may not make
+    /// any.
+    pub fn on_machines(members: usize) -> Option<Self> {
+        let network = Network::of(members)?;
+        Some(Self::started(members, &[], "http", Some(network)))
+    }
+
+    fn started(
+        members: usize,
+        options: &[&str],
+        scheme: &'static str,
+        network: Option<Network>,
+    ) -> Self {
+        let host = |index| match &network {
+            Some(network) => network.address(index),
+            None => Ipv4Addr::LOCALHOST,
+        };
+        let member = |index| Member {
             process: Mutex::default(),
+            host: host(index),
             client: free_port(),
             admin: free_port(),
             peer: free_port(),
         };
         let cluster = Self {
-            members: (0..members).map(|_| member()).collect(),
+            members: (0..members).map(member).collect(),
             options: options.iter().map(ToString::to_string).collect(),
             scheme,
             login: Mutex::default(),
+            network,
             scratch: Scratch::new(),
         };
         for index in 0..members {
@@ -103,10 +125,17 @@ impl Etcd {
 
     /// Where members take clients.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        let addresses = self.members.iter();
-        addresses
-            .map(|member| SocketAddr::from(([127, 0, 0, 1], member.client)))
-            .collect()
+        let members = self.members.iter();
+        members.map(|member| member.at(member.client)).collect()
+    }
+
+    /// The machines of the members.
+    ///
+    /// # Panics
+    ///
+    /// Where all are on this one.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("started on machines")
     }
 
     /// The member that leads, in the view of another that is not this one.
@@ -170,18 +199,23 @@ impl Etcd {
 
     fn launch(&self, index: usize) {
         let member = &self.members[index];
-        let local = |port: u16| format!("http://127.0.0.1:{port}");
-        let (admin, peer) = (local(member.admin), local(member.peer));
-        let client = format!("{}://127.0.0.1:{}", self.scheme, member.client);
+        let plain = |address: SocketAddr| format!("http://{address}");
+        let (admin, peer) = (member.at(member.admin), member.at(member.peer));
+        let (admin, peer) = (plain(admin), plain(peer));
+        let client = format!("{}://{}", self.scheme, member.at(member.client));
         let all = self.members.iter().enumerate();
         let all: Vec<_> = all
-            .map(|(other, member)| format!("m{other}={}", local(member.peer)))
+            .map(|(other, member)| format!("m{other}={}", plain(member.at(member.peer))))
             .collect();
         let directory = self.scratch.path().join(format!("m{index}"));
         let log = self.scratch.path().join(format!("m{index}.log"));
         let log = File::options().append(true).create(true).open(log);
         let output = log.expect("a file in our directory");
-        let child = Command::new("etcd")
+        let mut command = match &self.network {
+            Some(network) => network.command(index, "etcd"),
+            None => Command::new("etcd"),
+        };
+        let child = command
             .args([
                 "--name",
                 &format!("m{index}"),
@@ -285,7 +319,7 @@ impl Etcd {
                 && line.contains(&format!("grpc_method=\"{method}\""))
         };
         let of_member = |member: &Member| -> u64 {
-            let text = gateway::get(member.admin, "/metrics").unwrap_or_default();
+            let text = gateway::get(member.at(member.admin), "/metrics").unwrap_or_default();
             let counts = text.lines().filter(is_it);
             counts
                 .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
@@ -350,14 +384,15 @@ impl Etcd {
         path: &str,
         body: &str,
     ) -> Result<serde_json::Value, Refused> {
-        let port = self.members[index].admin;
+        let member = &self.members[index];
+        let admin = member.at(member.admin);
         let login = self.login().clone();
         let token = login.and_then(|(name, password)| {
             let body = format!(r#"{{"name":"{name}","password":"{password}"}}"#);
-            let answer = gateway::post(port, "/v3/auth/authenticate", &body, None).ok()?;
+            let answer = gateway::post(admin, "/v3/auth/authenticate", &body, None).ok()?;
             Some(gateway::text(&answer, "token"))
         });
-        gateway::post(port, path, body, token.as_deref())
+        gateway::post(admin, path, body, token.as_deref())
     }
 
     fn login(&self) -> MutexGuard<'_, Option<(String, String)>> {
@@ -366,6 +401,10 @@ impl Etcd {
 }
 
 impl Member {
+    fn at(&self, port: u16) -> SocketAddr {
+        (self.host, port).into()
+    }
+
     fn process(&self) -> MutexGuard<'_, Option<Running>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }

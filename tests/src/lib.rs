@@ -27,6 +27,7 @@ pub mod log;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod monitor;
+pub mod network;
 #[cfg(feature = "postgres")]
 pub mod pgbouncer;
 #[cfg(feature = "postgres")]

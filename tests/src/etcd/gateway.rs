@@ -68,7 +68,7 @@ pub(super) fn keys(answer: &Value) -> Vec<Key> {
 }
 
 pub(super) fn post(
-    port: u16,
+    address: SocketAddr,
     path: &str,
     body: &str,
     token: Option<&str>,
@@ -79,7 +79,7 @@ pub(super) fn post(
         token.unwrap_or_default(),
         body.len()
     );
-    let answer = exchange(port, &format!("{head}{body}"));
+    let answer = exchange(address, &format!("{head}{body}"));
     let answer = answer.map_err(|problem| Refused(problem.to_string()))?;
     let value: Value = serde_json::from_str(&answer).map_err(|_| Refused(answer.clone()))?;
     match value["error"].as_str() {
@@ -88,13 +88,12 @@ pub(super) fn post(
     }
 }
 
-pub(super) fn get(port: u16, path: &str) -> io::Result<String> {
-    exchange(port, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+pub(super) fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    exchange(address, &format!("GET {path} HTTP/1.0\r\n\r\n"))
 }
 
 /// The body of an answer.
-fn exchange(port: u16, request: &str) -> io::Result<String> {
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
+fn exchange(address: SocketAddr, request: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;

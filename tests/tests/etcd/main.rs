@@ -12,6 +12,7 @@ mod login;
 mod many;
 mod members;
 mod names;
+mod partitions;
 mod processes;
 mod random_faults;
 #[cfg(feature = "tls")]
