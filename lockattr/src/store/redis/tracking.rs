@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, PushKind, Value};
+use redis::{Cmd, PushKind, ServerError, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -154,6 +154,11 @@ impl Tracking {
         let now = Arc::downgrade(connection);
         let before = mem::replace(&mut *self.on(), Weak::clone(&now));
         let is_on = Weak::ptr_eq(&before, &now);
+        let mut switched = SwitchedOn {
+            tracking: self,
+            connection: &now,
+            is_confirmed: false,
+        };
         let mut commands = Vec::with_capacity(4);
         if !is_on {
             commands.push(words(&["HELLO", "3"]));
@@ -169,11 +174,18 @@ impl Tracking {
         let sending = sending.map(|one| Box::pin(one) as Boxed<'_, _>).collect();
         let mut answers = all(sending).await.into_iter().rev();
         let values = answers.next();
+        switched.is_confirmed = true;
         for answer in answers {
             match answer {
-                Ok(Value::ServerError(_)) => self.refuse(),
+                Ok(Value::ServerError(error)) => {
+                    switched.is_confirmed = false;
+                    if !is_on && is_for_good(&error) {
+                        self.refuse();
+                    }
+                }
                 Ok(_) => {}
                 Err(_) => {
+                    switched.is_confirmed = false;
                     // Some close the connection at a command that they do not know.
                     if !is_on && self.closed.fetch_add(1, Ordering::Relaxed) > 0 {
                         self.refuse();
@@ -198,6 +210,27 @@ impl Tracking {
     fn changes(&self) -> MutexGuard<'_, ChangedKeys> {
         // No panic happens under this lock.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a server does not know or does not allow; any other refusal may pass.
+fn is_for_good(error: &ServerError) -> bool {
+    ["ERR", "NOPERM", "NOPROTO"].contains(&error.code())
+}
+
+/// A connection on which it counts as switched on. It does no more where that was refused or given up.
+struct SwitchedOn<'a> {
+    tracking: &'a Tracking,
+    connection: &'a Weak<Batcher>,
+    is_confirmed: bool,
+}
+
+impl Drop for SwitchedOn<'_> {
+    fn drop(&mut self) {
+        let mut on = self.tracking.on();
+        if !self.is_confirmed && Weak::ptr_eq(&on, self.connection) {
+            *on = Weak::new();
+        }
     }
 }
 
@@ -277,3 +310,6 @@ fn is_slot_of(key: &str, lock: &str) -> bool {
     let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
     tag.is_some_and(|(tag, _)| tag == lock)
 }
+
+#[cfg(test)]
+mod tests;
