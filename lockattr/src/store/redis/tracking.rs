@@ -14,9 +14,8 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, PushKind, ServerError, Value};
 use tokio::sync::Notify;
@@ -40,6 +39,11 @@ const SHORTEST: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The pause after a connection was closed for the second time on which it was to be switched on; it doubles each
+/// time.
+const CLOSED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_CLOSED_PAUSE: Duration = Duration::from_secs(3600);
+
 /// So many changed keys are remembered; where there are more, every lease is looked at.
 const MOST: usize = 10_000;
 
@@ -49,14 +53,37 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The tracked keys of one server.
 #[derive(Default)]
 pub(super) struct Tracking {
-    /// Whether the server does not do it.
-    is_refused: AtomicBool,
-    /// How often in a row a connection was closed on which it was to be switched on.
-    closed: AtomicU32,
+    refusal: Mutex<Refusal>,
     /// The connection on which it is switched on.
     on: Mutex<Weak<Batcher>>,
     changed: Mutex<ChangedKeys>,
     told: Arc<Notify>,
+}
+
+/// What keeps it from being switched on.
+#[derive(Default)]
+struct Refusal {
+    /// The server does not do it, and would not the next time.
+    is_for_good: bool,
+    /// How often in a row a connection was closed on which it was to be switched on.
+    closed: u32,
+    /// It is not tried before.
+    not_before: Option<Instant>,
+}
+
+impl Refusal {
+    fn is_over(&self, now: Instant) -> bool {
+        !self.is_for_good && self.not_before.is_none_or(|moment| moment <= now)
+    }
+
+    /// Some servers close the connection at a command that they do not know. Or it was lost by chance, even twice.
+    fn closed(&mut self, now: Instant) {
+        if let Some(doublings) = self.closed.checked_sub(1) {
+            let pause = CLOSED_PAUSE.saturating_mul(1 << doublings.min(16));
+            self.not_before = Some(now + pause.min(LONGEST_CLOSED_PAUSE));
+        }
+        self.closed = self.closed.saturating_add(1);
+    }
 }
 
 /// What was changed since leases were looked at last.
@@ -90,12 +117,7 @@ impl TrackedKey {
 impl Tracking {
     /// Whether the server may do it, as far as is known.
     fn is_possible(&self) -> bool {
-        !self.is_refused.load(Ordering::Relaxed)
-    }
-
-    /// The server does not do it, and would not the next time.
-    fn refuse(&self) {
-        self.is_refused.store(true, Ordering::Relaxed);
+        self.refusal().is_over(Instant::now())
     }
 
     /// Takes in what a connection is told beside its answers.
@@ -180,27 +202,30 @@ impl Tracking {
                 Ok(Value::ServerError(error)) => {
                     switched.is_confirmed = false;
                     if !is_on && is_for_good(&error) {
-                        self.refuse();
+                        self.refusal().is_for_good = true;
                     }
                 }
                 Ok(_) => {}
                 Err(_) => {
                     switched.is_confirmed = false;
-                    // Some close the connection at a command that they do not know.
-                    if !is_on && self.closed.fetch_add(1, Ordering::Relaxed) > 0 {
-                        self.refuse();
+                    if !is_on {
+                        self.refusal().closed(Instant::now());
                     }
                     return None;
                 }
             }
         }
-        self.closed.store(0, Ordering::Relaxed);
+        self.refusal().closed = 0;
         let Some(Ok(Value::Array(values))) = values else {
             return None;
         };
         let found = keys.iter().zip(&values);
         let changed = found.filter(|(key, value)| !key.is_under(value));
         Some(changed.map(|(key, _)| key.name.clone()).collect())
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Refusal> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on(&self) -> MutexGuard<'_, Weak<Batcher>> {
