@@ -268,3 +268,6 @@ impl Drop for Sending {
         drop(left);
     }
 }
+
+#[cfg(test)]
+mod tests;

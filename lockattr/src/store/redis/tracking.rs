@@ -14,11 +14,10 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redis::{Cmd, PushKind, Value};
+use redis::{Cmd, PushKind, ServerError, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -40,6 +39,11 @@ const SHORTEST: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The pause after a connection was closed for the second time on which it was to be switched on; it doubles each
+/// time.
+const CLOSED_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_CLOSED_PAUSE: Duration = Duration::from_secs(3600);
+
 /// So many changed keys are remembered; where there are more, every lease is looked at.
 const MOST: usize = 10_000;
 
@@ -49,14 +53,37 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The tracked keys of one server.
 #[derive(Default)]
 pub(super) struct Tracking {
-    /// Whether the server does not do it.
-    is_refused: AtomicBool,
-    /// How often in a row a connection was closed on which it was to be switched on.
-    closed: AtomicU32,
+    refusal: Mutex<Refusal>,
     /// The connection on which it is switched on.
     on: Mutex<Weak<Batcher>>,
     changed: Mutex<ChangedKeys>,
     told: Arc<Notify>,
+}
+
+/// What keeps it from being switched on.
+#[derive(Default)]
+struct Refusal {
+    /// The server does not do it, and would not the next time.
+    is_for_good: bool,
+    /// How often in a row a connection was closed on which it was to be switched on.
+    closed: u32,
+    /// It is not tried before.
+    not_before: Option<Instant>,
+}
+
+impl Refusal {
+    fn is_over(&self, now: Instant) -> bool {
+        !self.is_for_good && self.not_before.is_none_or(|moment| moment <= now)
+    }
+
+    /// Some servers close the connection at a command that they do not know. Or it was lost by chance, even twice.
+    fn closed(&mut self, now: Instant) {
+        if let Some(doublings) = self.closed.checked_sub(1) {
+            let pause = CLOSED_PAUSE.saturating_mul(1 << doublings.min(16));
+            self.not_before = Some(now + pause.min(LONGEST_CLOSED_PAUSE));
+        }
+        self.closed = self.closed.saturating_add(1);
+    }
 }
 
 /// What was changed since leases were looked at last.
@@ -90,12 +117,7 @@ impl TrackedKey {
 impl Tracking {
     /// Whether the server may do it, as far as is known.
     fn is_possible(&self) -> bool {
-        !self.is_refused.load(Ordering::Relaxed)
-    }
-
-    /// The server does not do it, and would not the next time.
-    fn refuse(&self) {
-        self.is_refused.store(true, Ordering::Relaxed);
+        self.refusal().is_over(Instant::now())
     }
 
     /// Takes in what a connection is told beside its answers.
@@ -154,6 +176,11 @@ impl Tracking {
         let now = Arc::downgrade(connection);
         let before = mem::replace(&mut *self.on(), Weak::clone(&now));
         let is_on = Weak::ptr_eq(&before, &now);
+        let mut switched = SwitchedOn {
+            tracking: self,
+            connection: &now,
+            is_confirmed: false,
+        };
         let mut commands = Vec::with_capacity(4);
         if !is_on {
             commands.push(words(&["HELLO", "3"]));
@@ -169,26 +196,36 @@ impl Tracking {
         let sending = sending.map(|one| Box::pin(one) as Boxed<'_, _>).collect();
         let mut answers = all(sending).await.into_iter().rev();
         let values = answers.next();
+        switched.is_confirmed = true;
         for answer in answers {
             match answer {
-                Ok(Value::ServerError(_)) => self.refuse(),
+                Ok(Value::ServerError(error)) => {
+                    switched.is_confirmed = false;
+                    if !is_on && is_for_good(&error) {
+                        self.refusal().is_for_good = true;
+                    }
+                }
                 Ok(_) => {}
                 Err(_) => {
-                    // Some close the connection at a command that they do not know.
-                    if !is_on && self.closed.fetch_add(1, Ordering::Relaxed) > 0 {
-                        self.refuse();
+                    switched.is_confirmed = false;
+                    if !is_on {
+                        self.refusal().closed(Instant::now());
                     }
                     return None;
                 }
             }
         }
-        self.closed.store(0, Ordering::Relaxed);
+        self.refusal().closed = 0;
         let Some(Ok(Value::Array(values))) = values else {
             return None;
         };
         let found = keys.iter().zip(&values);
         let changed = found.filter(|(key, value)| !key.is_under(value));
         Some(changed.map(|(key, _)| key.name.clone()).collect())
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Refusal> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on(&self) -> MutexGuard<'_, Weak<Batcher>> {
@@ -198,6 +235,27 @@ impl Tracking {
     fn changes(&self) -> MutexGuard<'_, ChangedKeys> {
         // No panic happens under this lock.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a server does not know or does not allow; any other refusal may pass.
+fn is_for_good(error: &ServerError) -> bool {
+    ["ERR", "NOPERM", "NOPROTO"].contains(&error.code())
+}
+
+/// A connection on which it counts as switched on. It does no more where that was refused or given up.
+struct SwitchedOn<'a> {
+    tracking: &'a Tracking,
+    connection: &'a Weak<Batcher>,
+    is_confirmed: bool,
+}
+
+impl Drop for SwitchedOn<'_> {
+    fn drop(&mut self) {
+        let mut on = self.tracking.on();
+        if !self.is_confirmed && Weak::ptr_eq(&on, self.connection) {
+            *on = Weak::new();
+        }
     }
 }
 
@@ -277,3 +335,6 @@ fn is_slot_of(key: &str, lock: &str) -> bool {
     let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
     tag.is_some_and(|(tag, _)| tag == lock)
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, Read};
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -84,6 +85,9 @@ impl Wire {
     /// Writes what was added.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.unwritten.len() {
+            if self.written >= FULL {
+                self.unwritten.drain(..mem::take(&mut self.written));
+            }
             let rest = &self.unwritten[self.written..];
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),

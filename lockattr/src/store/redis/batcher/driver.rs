@@ -103,6 +103,11 @@ impl Driver {
             cx.waker().wake_by_ref();
             return Ok(());
         }
+        self.listen(cx)
+    }
+
+    /// Finds the end of a connection on which no reply is awaited; what comes there answers nothing.
+    fn listen(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
         if self.sent.is_empty()
             && let Poll::Ready(unasked) = self.wire.poll_reply(cx)
         {
@@ -146,6 +151,11 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // First, since what has come by now is no reply to what is sent next.
+        if let Err(fault) = self.listen(cx) {
+            self.end(BatcherState::Failed, &fault);
+            return Poll::Ready(());
+        }
         let (state, is_full) = self.take_unsent(cx);
         if state == BatcherState::Closed {
             // Whoever awaits a reply holds a handle, so nobody does.

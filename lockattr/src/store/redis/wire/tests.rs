@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use redis::{PushKind, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-use super::Wire;
+use super::{FULL, Wire};
 
 /// A wire, and its other end.
 fn pair() -> (Wire, DuplexStream) {
@@ -182,4 +182,22 @@ async fn what_is_told_unasked_is_taken_in_wherever_it_is_cut() {
             }
         }
     }
+}
+
+/// A peer that is slower than the callers for as long as they go on: there is never nothing left to write.
+#[tokio::test]
+async fn what_was_written_takes_no_room() {
+    let (mut wire, mut far) = pair();
+    let word = "x".repeat(1000);
+    let mut read = vec![0; 4 * 1024];
+    for _ in 0..1000 {
+        while wire.has_room() {
+            wire.add(redis::cmd("ECHO").arg(&word));
+        }
+        let written = poll_fn(|cx| std::task::Poll::Ready(wire.poll_write(cx))).await;
+        assert!(written.is_pending());
+        far.read_exact(&mut read).await.unwrap();
+    }
+    let capacity = wire.unwritten.capacity();
+    assert!(capacity <= 4 * FULL, "{capacity}");
 }
