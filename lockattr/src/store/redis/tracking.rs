@@ -23,7 +23,6 @@ use tokio::time::{sleep, timeout};
 
 use super::batcher::Batcher;
 use super::losses::Keeps;
-use super::names::{has_slots, lock};
 use super::reply::text;
 use super::watchdog::Watchdog;
 use super::wire::Told;
@@ -88,6 +87,7 @@ impl Refusal {
 
 /// What was changed since leases were looked at last.
 enum ChangedKeys {
+    /// Their locks.
     These(HashSet<String>),
     All,
 }
@@ -95,6 +95,16 @@ enum ChangedKeys {
 impl Default for ChangedKeys {
     fn default() -> Self {
         Self::These(HashSet::new())
+    }
+}
+
+impl ChangedKeys {
+    /// Whether one of the claim's locks was changed, or a slot of it.
+    fn has(&self, claim: &Claim<'_>, keeps: &dyn Keeps) -> bool {
+        match self {
+            Self::These(locks) => claim.locks.iter().any(|lock| locks.contains(lock)),
+            Self::All => keeps.keeps(claim),
+        }
     }
 }
 
@@ -144,7 +154,7 @@ impl Tracking {
     fn changed(&self, keys: impl Iterator<Item = String>) {
         let mut changes = self.changes();
         if let ChangedKeys::These(known) = &mut *changes {
-            known.extend(keys);
+            known.extend(keys.map(lock_of));
             if known.len() > MOST {
                 *changes = ChangedKeys::All;
             }
@@ -305,10 +315,7 @@ pub(super) fn watch(
             };
             let changed = mem::take(&mut *tracking.changes());
             drop(tracking);
-            let is_changed = |claim: Claim<'_>| match &changed {
-                ChangedKeys::These(keys) => has_any(&claim, keys),
-                ChangedKeys::All => keeps.keeps(&claim),
-            };
+            let is_changed = |claim: Claim<'_>| changed.has(&claim, &*keeps);
             // What was given back by its holder was changed as well, and is not held any more.
             leases.renew(is_changed);
             sleep(pause).await;
@@ -321,19 +328,11 @@ pub(super) fn watch(
     });
 }
 
-/// Whether a changed key is one of the claim's locks, or a slot of it.
-fn has_any(claim: &Claim<'_>, keys: &HashSet<String>) -> bool {
-    if has_slots(claim) {
-        let lock = lock(claim);
-        return keys.iter().any(|key| key == lock || is_slot_of(key, lock));
-    }
-    claim.locks.iter().any(|lock| keys.contains(lock))
-}
-
-fn is_slot_of(key: &str, lock: &str) -> bool {
+/// The lock whose slot a key is, or which it is itself.
+fn lock_of(key: String) -> String {
     let tagged = key.split_once('{');
     let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
-    tag.is_some_and(|(tag, _)| tag == lock)
+    tag.map(|(lock, _)| lock.to_owned()).unwrap_or(key)
 }
 
 #[cfg(test)]

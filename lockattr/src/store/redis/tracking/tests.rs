@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::super::losses::KeepsAll;
 use super::super::wire::Wire;
 use super::*;
 
@@ -115,4 +116,26 @@ async fn connections_that_were_closed_switch_it_off_for_a_while() {
         refusal.closed(now);
     }
     assert!(refusal.is_over(now + LONGEST_CLOSED_PAUSE));
+}
+
+/// The thread that does this renews every lease.
+#[test]
+fn many_changed_slots_of_many_leases_are_looked_for_in_no_time() {
+    const MANY: usize = 5_000;
+    let tracking = Tracking::default();
+    let slots = (0..MANY).map(|number| format!("lock:slot:{{lock:{number}}}1"));
+    tracking.changed(slots);
+    let changed = mem::take(&mut *tracking.changes());
+    let begun = Instant::now();
+    for number in MANY / 2..MANY * 3 / 2 {
+        let locks = [format!("lock:{number}")];
+        let claim = Claim {
+            locks: &locks,
+            permits: 2,
+            ttl: SHORTEST,
+            owner: "owner",
+        };
+        assert_eq!(changed.has(&claim, &KeepsAll), number < MANY);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1));
 }
