@@ -17,7 +17,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, PushKind, ServerError, Value};
+use redis::{Cmd, PushKind, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -30,6 +30,10 @@ use crate::runtime::background::Background;
 use crate::runtime::together::{Boxed, all};
 use crate::store::{Claim, HeldLeases};
 
+mod refusal;
+
+use refusal::Refusal;
+
 /// Leases of a shorter ttl are renewed often enough to find out by themselves.
 const SHORTEST: Duration = Duration::from_secs(3);
 
@@ -37,11 +41,6 @@ const SHORTEST: Duration = Duration::from_secs(3);
 /// room for all that is tracked tells of keys again and again that nobody has changed.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// The pause after a connection was closed for the second time on which it was to be switched on; it doubles each
-/// time.
-const CLOSED_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_CLOSED_PAUSE: Duration = Duration::from_secs(3600);
 
 /// So many changed keys are remembered; where there are more, every lease is looked at.
 const MOST: usize = 10_000;
@@ -57,32 +56,6 @@ pub(super) struct Tracking {
     on: Mutex<Weak<Batcher>>,
     changed: Mutex<ChangedKeys>,
     told: Arc<Notify>,
-}
-
-/// What keeps it from being switched on.
-#[derive(Default)]
-struct Refusal {
-    /// The server does not do it, and would not the next time.
-    is_for_good: bool,
-    /// How often in a row a connection was closed on which it was to be switched on.
-    closed: u32,
-    /// It is not tried before.
-    not_before: Option<Instant>,
-}
-
-impl Refusal {
-    fn is_over(&self, now: Instant) -> bool {
-        !self.is_for_good && self.not_before.is_none_or(|moment| moment <= now)
-    }
-
-    /// Some servers close the connection at a command that they do not know. Or it was lost by chance, even twice.
-    fn closed(&mut self, now: Instant) {
-        if let Some(doublings) = self.closed.checked_sub(1) {
-            let pause = CLOSED_PAUSE.saturating_mul(1 << doublings.min(16));
-            self.not_before = Some(now + pause.min(LONGEST_CLOSED_PAUSE));
-        }
-        self.closed = self.closed.saturating_add(1);
-    }
 }
 
 /// What was changed since leases were looked at last.
@@ -211,8 +184,8 @@ impl Tracking {
             match answer {
                 Ok(Value::ServerError(error)) => {
                     switched.is_confirmed = false;
-                    if !is_on && is_for_good(&error) {
-                        self.refusal().is_for_good = true;
+                    if !is_on {
+                        self.refusal().refused(&error);
                     }
                 }
                 Ok(_) => {}
@@ -225,7 +198,7 @@ impl Tracking {
                 }
             }
         }
-        self.refusal().closed = 0;
+        self.refusal().done();
         let Some(Ok(Value::Array(values))) = values else {
             return None;
         };
@@ -246,11 +219,6 @@ impl Tracking {
         // No panic happens under this lock.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a server does not know or does not allow; any other refusal may pass.
-fn is_for_good(error: &ServerError) -> bool {
-    ["ERR", "NOPERM", "NOPROTO"].contains(&error.code())
 }
 
 /// A connection on which it counts as switched on. It does no more where that was refused or given up.
