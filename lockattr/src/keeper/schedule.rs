@@ -15,6 +15,9 @@ const EARLY: Duration = Duration::from_millis(10);
 /// A call that is made anyhow takes leases along that are due within this part of their ttl.
 const ALONG_PER_TTL: u32 = 60;
 
+/// A lease that comes up while a renewal of it is under way comes up again so much later.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// A lease's place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduleKey {
@@ -119,15 +122,18 @@ impl RenewalSchedule {
         left.is_some()
     }
 
-    /// A renewal is over: the lease is seen to again when `due` has come.
+    /// A renewal is over: the lease is seen to again when `due` has come, or soon where it came up meanwhile.
     pub(super) fn renewed(&self, key: ScheduleKey, due: Instant) {
         let mut table = self.table();
         let mut sooner = false;
+        let start = table.start;
         if let Some(entry) = table.entry(key) {
             entry.set_renewing(false);
             // A lease in the caller's time keeps its own.
             if entry.place != NOWHERE {
-                sooner = table.plan(key, due);
+                let planned = start + Duration::from_nanos(entry.due);
+                let is_soon = planned <= Instant::now() + AGAIN;
+                sooner = table.plan(key, if is_soon { due.min(planned) } else { due });
             }
         }
         drop(table);
@@ -189,6 +195,7 @@ impl RenewalSchedule {
     fn take_due(&self, now: Instant) -> Batch {
         let mut batch = Batch::new();
         let mut over = Batch::new();
+        let mut again = Vec::new();
         let mut table = self.table();
         while let Some((due, key)) = table.first() {
             let Some(entry) = table.entry(key) else {
@@ -211,7 +218,9 @@ impl RenewalSchedule {
             // One that is not renewed is due before its end where it is to be looked at.
             let to_see = lease.is_on_its_way_back() || !lease.has_ended();
             if due < deadline && to_see {
-                if !entry.is_renewing() {
+                if entry.is_renewing() {
+                    again.push((key, deadline.min(now + AGAIN)));
+                } else {
                     entry.set_renewing(true);
                     batch.push((key, lease));
                 }
@@ -221,6 +230,9 @@ impl RenewalSchedule {
             }
             // Seen to, or being renewed, or stopped by now and on its way back.
             table.plan(key, deadline);
+        }
+        for (key, due) in again {
+            table.plan(key, due);
         }
         drop(table);
         for (key, lease) in over {

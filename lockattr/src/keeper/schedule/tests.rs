@@ -127,3 +127,18 @@ fn leases_come_up_in_the_order_in_which_they_are_due() {
         assert_eq!(first, least);
     }
 }
+
+/// The renewal may have asked before there was something to find out.
+#[test]
+fn who_is_to_be_looked_at_while_a_renewal_is_under_way_is_renewed_once_more() {
+    let (schedule, now) = (RenewalSchedule::default(), Instant::now());
+    let next = now + TTL / 3;
+    let key = schedule.enter(lease(now), |_| Some(now));
+    assert_eq!(schedule.take_due(now).len(), 1);
+    schedule.look(key, now);
+    assert_eq!(schedule.take_due(now).len(), 0);
+    schedule.renewed(key, next);
+    assert_eq!(schedule.take_due(now + AGAIN).len(), 1);
+    schedule.renewed(key, next);
+    assert_eq!(schedule.take_due(now + TTL / 6).len(), 0);
+}

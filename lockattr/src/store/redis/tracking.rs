@@ -17,19 +17,22 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, PushKind, ServerError, Value};
+use redis::{Cmd, PushKind, Value};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::batcher::Batcher;
 use super::losses::Keeps;
-use super::names::{has_slots, lock};
 use super::reply::text;
 use super::watchdog::Watchdog;
 use super::wire::Told;
 use crate::runtime::background::Background;
 use crate::runtime::together::{Boxed, all};
 use crate::store::{Claim, HeldLeases};
+
+mod refusal;
+
+use refusal::Refusal;
 
 /// Leases of a shorter ttl are renewed often enough to find out by themselves.
 const SHORTEST: Duration = Duration::from_secs(3);
@@ -38,11 +41,6 @@ const SHORTEST: Duration = Duration::from_secs(3);
 /// room for all that is tracked tells of keys again and again that nobody has changed.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// The pause after a connection was closed for the second time on which it was to be switched on; it doubles each
-/// time.
-const CLOSED_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_CLOSED_PAUSE: Duration = Duration::from_secs(3600);
 
 /// So many changed keys are remembered; where there are more, every lease is looked at.
 const MOST: usize = 10_000;
@@ -60,34 +58,9 @@ pub(super) struct Tracking {
     told: Arc<Notify>,
 }
 
-/// What keeps it from being switched on.
-#[derive(Default)]
-struct Refusal {
-    /// The server does not do it, and would not the next time.
-    is_for_good: bool,
-    /// How often in a row a connection was closed on which it was to be switched on.
-    closed: u32,
-    /// It is not tried before.
-    not_before: Option<Instant>,
-}
-
-impl Refusal {
-    fn is_over(&self, now: Instant) -> bool {
-        !self.is_for_good && self.not_before.is_none_or(|moment| moment <= now)
-    }
-
-    /// Some servers close the connection at a command that they do not know. Or it was lost by chance, even twice.
-    fn closed(&mut self, now: Instant) {
-        if let Some(doublings) = self.closed.checked_sub(1) {
-            let pause = CLOSED_PAUSE.saturating_mul(1 << doublings.min(16));
-            self.not_before = Some(now + pause.min(LONGEST_CLOSED_PAUSE));
-        }
-        self.closed = self.closed.saturating_add(1);
-    }
-}
-
 /// What was changed since leases were looked at last.
 enum ChangedKeys {
+    /// Their locks.
     These(HashSet<String>),
     All,
 }
@@ -95,6 +68,16 @@ enum ChangedKeys {
 impl Default for ChangedKeys {
     fn default() -> Self {
         Self::These(HashSet::new())
+    }
+}
+
+impl ChangedKeys {
+    /// Whether one of the claim's locks was changed, or a slot of it.
+    fn has(&self, claim: &Claim<'_>, keeps: &dyn Keeps) -> bool {
+        match self {
+            Self::These(locks) => claim.locks.iter().any(|lock| locks.contains(lock)),
+            Self::All => keeps.keeps(claim),
+        }
     }
 }
 
@@ -144,7 +127,7 @@ impl Tracking {
     fn changed(&self, keys: impl Iterator<Item = String>) {
         let mut changes = self.changes();
         if let ChangedKeys::These(known) = &mut *changes {
-            known.extend(keys);
+            known.extend(keys.map(lock_of));
             if known.len() > MOST {
                 *changes = ChangedKeys::All;
             }
@@ -201,8 +184,8 @@ impl Tracking {
             match answer {
                 Ok(Value::ServerError(error)) => {
                     switched.is_confirmed = false;
-                    if !is_on && is_for_good(&error) {
-                        self.refusal().is_for_good = true;
+                    if !is_on {
+                        self.refusal().refused(&error);
                     }
                 }
                 Ok(_) => {}
@@ -215,7 +198,7 @@ impl Tracking {
                 }
             }
         }
-        self.refusal().closed = 0;
+        self.refusal().done();
         let Some(Ok(Value::Array(values))) = values else {
             return None;
         };
@@ -236,11 +219,6 @@ impl Tracking {
         // No panic happens under this lock.
         self.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a server does not know or does not allow; any other refusal may pass.
-fn is_for_good(error: &ServerError) -> bool {
-    ["ERR", "NOPERM", "NOPROTO"].contains(&error.code())
 }
 
 /// A connection on which it counts as switched on. It does no more where that was refused or given up.
@@ -305,10 +283,7 @@ pub(super) fn watch(
             };
             let changed = mem::take(&mut *tracking.changes());
             drop(tracking);
-            let is_changed = |claim: Claim<'_>| match &changed {
-                ChangedKeys::These(keys) => has_any(&claim, keys),
-                ChangedKeys::All => keeps.keeps(&claim),
-            };
+            let is_changed = |claim: Claim<'_>| changed.has(&claim, &*keeps);
             // What was given back by its holder was changed as well, and is not held any more.
             leases.renew(is_changed);
             sleep(pause).await;
@@ -321,19 +296,11 @@ pub(super) fn watch(
     });
 }
 
-/// Whether a changed key is one of the claim's locks, or a slot of it.
-fn has_any(claim: &Claim<'_>, keys: &HashSet<String>) -> bool {
-    if has_slots(claim) {
-        let lock = lock(claim);
-        return keys.iter().any(|key| key == lock || is_slot_of(key, lock));
-    }
-    claim.locks.iter().any(|lock| keys.contains(lock))
-}
-
-fn is_slot_of(key: &str, lock: &str) -> bool {
+/// The lock whose slot a key is, or which it is itself.
+fn lock_of(key: String) -> String {
     let tagged = key.split_once('{');
     let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
-    tag.is_some_and(|(tag, _)| tag == lock)
+    tag.map(|(lock, _)| lock.to_owned()).unwrap_or(key)
 }
 
 #[cfg(test)]

@@ -80,8 +80,8 @@ impl Driver {
         (state, is_full)
     }
 
-    /// Hands out what has come. An error is that of the connection.
-    fn receive(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+    /// Hands out what has come, and says whether more may have. An error is that of the connection.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, Fault> {
         let mut outcome: Result<(), Fault> = Ok(());
         while self.answers.len() < MOST_ANSWERED
             && let Some(index) = self.sent.front()
@@ -101,9 +101,10 @@ impl Driver {
         outcome?;
         if may_be_more {
             cx.waker().wake_by_ref();
-            return Ok(());
+        } else {
+            self.listen(cx)?;
         }
-        self.listen(cx)
+        Ok(may_be_more)
     }
 
     /// Finds the end of a connection on which no reply is awaited; what comes there answers nothing.
@@ -173,7 +174,12 @@ impl Future for Driver {
             Poll::Pending => Ok(()),
         };
         // Also where it cannot be written: the server may have said why before it has closed.
-        if let Err(fault) = self.receive(cx).and(written) {
+        let over = match self.receive(cx) {
+            Ok(true) => Ok(()),
+            Ok(false) => written,
+            Err(fault) => Err(fault),
+        };
+        if let Err(fault) = over {
             self.end(BatcherState::Failed, &fault);
             return Poll::Ready(());
         }

@@ -1,4 +1,4 @@
-use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
 
@@ -34,4 +34,23 @@ async fn a_command_is_not_sent_on_a_connection_that_has_ended() {
     drop(far);
     let fault = sending.await.unwrap_err();
     assert!(!fault.error.is_in_doubt(), "{fault:?}");
+}
+
+#[tokio::test]
+async fn who_was_answered_is_told_so_also_where_nothing_can_be_written_any_more() {
+    const COUNT: usize = 200;
+    let (batcher, mut far) = pair();
+    let commands = (0..COUNT).map(|_| redis::cmd("X")).collect();
+    let sending = batcher.send_all(commands);
+    let mut read = vec![0; COUNT * "*1\r\n$1\r\nX\r\n".len()];
+    far.read_exact(&mut read).await.unwrap();
+    let replies = ":1\r\n".repeat(COUNT);
+    far.write_all(replies.as_bytes()).await.unwrap();
+    drop(far);
+    let late = Arc::clone(&batcher).send(redis::cmd("X"), false);
+    for (number, one) in sending.into_iter().enumerate() {
+        let answer = one.await;
+        assert!(answer.is_ok(), "{number}: {answer:?}");
+    }
+    assert!(late.await.is_err());
 }

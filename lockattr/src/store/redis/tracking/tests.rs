@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::super::losses::KeepsAll;
 use super::super::wire::Wire;
 use super::*;
 
@@ -92,27 +93,37 @@ async fn a_server_that_does_not_know_it_is_asked_once() {
     }
 }
 
-/// A server that is started anew again and again, or a proxy that closes what it does not know.
+/// Once may be chance.
 #[tokio::test]
-async fn connections_that_were_closed_switch_it_off_for_a_while() {
+async fn connections_that_are_closed_switch_it_off_for_a_while() {
     let tracking = Tracking::default();
-    for closed in 1..=3 {
+    for is_possible in [true, false] {
         let (connection, far) = connection();
         drop(far);
         let keys = keys();
         assert!(tracking.read(&connection, &keys).await.is_none());
-        assert_eq!(tracking.is_possible(), closed == 1, "{closed}");
+        assert_eq!(tracking.is_possible(), is_possible);
     }
-    let now = Instant::now();
-    assert!(!tracking.refusal().is_over(now + CLOSED_PAUSE));
-    assert!(tracking.refusal().is_over(now + 2 * CLOSED_PAUSE));
-    tracking.refusal().not_before = None;
-    let (connection, mut far) = connection();
-    read(&tracking, &connection, &mut far, ON).await;
-    assert_eq!(tracking.refusal().closed, 0);
-    let mut refusal = Refusal::default();
-    for _ in 0..100 {
-        refusal.closed(now);
+}
+
+/// The thread that does this renews every lease.
+#[test]
+fn many_changed_slots_of_many_leases_are_looked_for_in_no_time() {
+    const MANY: usize = 5_000;
+    let tracking = Tracking::default();
+    let slots = (0..MANY).map(|number| format!("lock:slot:{{lock:{number}}}1"));
+    tracking.changed(slots);
+    let changed = mem::take(&mut *tracking.changes());
+    let begun = Instant::now();
+    for number in MANY / 2..MANY * 3 / 2 {
+        let locks = [format!("lock:{number}")];
+        let claim = Claim {
+            locks: &locks,
+            permits: 2,
+            ttl: SHORTEST,
+            owner: "owner",
+        };
+        assert_eq!(changed.has(&claim, &KeepsAll), number < MANY);
     }
-    assert!(refusal.is_over(now + LONGEST_CLOSED_PAUSE));
+    assert!(begun.elapsed() < Duration::from_secs(1));
 }
