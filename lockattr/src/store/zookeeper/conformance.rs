@@ -66,6 +66,8 @@ impl OwnServer {
     fn answers(&self) -> bool {
         let ask = || {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            // One that is just starting may take the connection and never answer.
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
             stream.write_all(b"ruok")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
