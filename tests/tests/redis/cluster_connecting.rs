@@ -161,7 +161,7 @@ async fn field_06_a_refusal_is_told_in_its_own_words_and_is_not_busy() {
         let address = url.trim_start_matches("redis://").trim_end_matches('/');
         let is_set = port.set(address.rsplit(':').next().unwrap().to_owned());
         is_set.unwrap();
-        let builder = Client::builder().reply_timeout(Duration::from_millis(300));
+        let builder = Client::builder().reply_timeout(Duration::from_millis(700));
         let url = format!("redis+cluster://{address}");
         let locks = builder.connect_lazily(url).unwrap();
         let error = locks.lock("a").acquire().await.unwrap_err();
