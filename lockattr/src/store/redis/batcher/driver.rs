@@ -20,7 +20,7 @@ use crate::store::redis::wire::Wire;
 
 /// So many callers at most are answered at a time. They run, and what they ask next is sent, before more are
 /// answered: so the server and the callers work at the same time.
-const MOST_ANSWERED: usize = 64;
+const MOST_ANSWERED: usize = 32;
 
 /// Sends what is to be sent, and hands out the replies.
 pub(super) struct Driver {
