@@ -105,9 +105,7 @@ impl Batcher {
     pub(super) fn send(self: Arc<Self>, command: Cmd, asking: bool) -> Sending {
         let mut pending = self.inner.pending();
         let index = pending.send(command, asking);
-        let driver = pending.driver.take();
-        drop(pending);
-        driver.into_iter().for_each(Waker::wake);
+        wake_driver(pending);
         Sending {
             batcher: self,
             reply: Some(index),
@@ -119,9 +117,7 @@ impl Batcher {
         let mut pending = self.inner.pending();
         let send = |command| pending.send(command, false);
         let indices: Vec<_> = commands.into_iter().map(send).collect();
-        let driver = pending.driver.take();
-        drop(pending);
-        driver.into_iter().for_each(Waker::wake);
+        wake_driver(pending);
         let sending = |index| Sending {
             batcher: Arc::clone(self),
             reply: Some(index),
@@ -136,9 +132,7 @@ impl Drop for Batcher {
         if pending.state == BatcherState::Open {
             pending.state = BatcherState::Closed;
         }
-        let driver = pending.driver.take();
-        drop(pending);
-        driver.into_iter().for_each(Waker::wake);
+        wake_driver(pending);
     }
 }
 
@@ -147,6 +141,13 @@ impl BatcherInner {
         // No panic happens under this lock.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Has the driver run, where nothing was to be sent before.
+fn wake_driver(mut pending: MutexGuard<'_, PendingReplies>) {
+    let driver = pending.driver.take();
+    drop(pending);
+    driver.into_iter().for_each(Waker::wake);
 }
 
 impl PendingReplies {
