@@ -26,6 +26,18 @@ impl Cluster {
         Self::with(primaries, replicas, &[])
     }
 
+    /// Starts three primaries without replicas, which go on without a part of the slots, and take no silent
+    /// node for failed.
+    pub fn patient() -> Self {
+        let options = [
+            "--cluster-node-timeout",
+            "60000",
+            "--cluster-require-full-coverage",
+            "no",
+        ];
+        Self::with(3, 0, &options)
+    }
+
     /// Starts a cluster whose nodes have more options, as on the command line.
     pub fn with(primaries: usize, replicas: usize, options: &[&str]) -> Self {
         let nodes: Vec<_> = (0..primaries * (1 + replicas))

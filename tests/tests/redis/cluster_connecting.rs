@@ -197,13 +197,7 @@ async fn a_cluster_over_tls() {
 
 #[tokio::test]
 async fn a_node_that_cannot_be_connected_to_is_told_in_time() {
-    let options = [
-        "--cluster-node-timeout",
-        "60000",
-        "--cluster-require-full-coverage",
-        "no",
-    ];
-    let cluster = Cluster::with(3, 0, &options);
+    let cluster = Cluster::patient();
     let gone = cluster.primary(1).address();
     let nowhere = move |_: &str, port| {
         let host = "no-such-host.invalid".to_owned();

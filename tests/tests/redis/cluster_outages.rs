@@ -13,17 +13,6 @@ use crate::support::{BOUND, SLACK, Section, nap};
 /// Within so long of a replica's promotion its locks are to be had again.
 const AFTER_PROMOTION: Duration = Duration::from_secs(2);
 
-/// A cluster that goes on without a part of the slots, and takes no silent node for failed.
-fn patient() -> Cluster {
-    let options = [
-        "--cluster-node-timeout",
-        "60000",
-        "--cluster-require-full-coverage",
-        "no",
-    ];
-    Cluster::with(3, 0, &options)
-}
-
 /// How long locks of these keys take: the longest and the median of a hundred.
 async fn times(locks: &Client, keys: &[String]) -> (Duration, Duration) {
     let mut times = Vec::new();
@@ -51,7 +40,7 @@ async fn unavailable(locks: &Client, key: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_04_a_silent_primary_slows_nobody_elsewhere() {
-    let cluster = patient();
+    let cluster = Cluster::patient();
     let locks = client(&cluster).await;
     let (there, keys) = (
         cluster.key_at(0, 0),
@@ -115,7 +104,7 @@ async fn field_04_a_silent_primary_slows_nobody_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn field_04_leases_elsewhere_live_while_a_silent_primary_is_connected_to() {
-    let cluster = patient();
+    let cluster = Cluster::patient();
     let locks = client(&cluster).await;
     let mut leases = Vec::new();
     // Taken together, so that they are due together.

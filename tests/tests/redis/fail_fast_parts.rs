@@ -32,13 +32,7 @@ async fn until_granted(locks: &Client, key: &str) {
 
 #[tokio::test]
 async fn a_silent_node_of_a_cluster_is_an_outage_of_its_own_locks_alone() {
-    let options = [
-        "--cluster-node-timeout",
-        "60000",
-        "--cluster-require-full-coverage",
-        "no",
-    ];
-    let cluster = Cluster::with(3, 0, &options);
+    let cluster = Cluster::patient();
     let builder = Client::builder().fail_fast(LENGTH);
     let locks = builder.connect(cluster.url()).await.unwrap();
     let keys: Vec<Vec<_>> = (0..3)

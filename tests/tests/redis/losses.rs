@@ -156,14 +156,8 @@ async fn who_holds_nothing_does_not_connect_again() {
         nap(400).await;
         assert_eq!(server.clients(), 0);
     }
-    locks
-        .lock("sync:42")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    lease.release().await.unwrap();
 }
 
 async fn hold(locks: &Client, count: usize) -> Vec<Lease> {

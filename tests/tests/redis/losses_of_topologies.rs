@@ -72,13 +72,7 @@ async fn a_replica_that_lacks_a_key_is_promoted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_of_a_cluster_comes_back_empty_and_the_leases_of_others_are_left_alone() {
-    let options = [
-        "--cluster-node-timeout",
-        "60000",
-        "--cluster-require-full-coverage",
-        "no",
-    ];
-    let cluster = Cluster::with(3, 0, &options);
+    let cluster = Cluster::patient();
     // In either protocol.
     let url = format!("{}?protocol=resp3", cluster.url());
     let locks = Client::connect(url).await.unwrap();
