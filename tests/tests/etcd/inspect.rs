@@ -1,11 +1,11 @@
 //! What the locks of a cluster look like from outside, and how they are ended there.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use lockattr::store::inspect::{Ended, Entry, EntryKind, Listed, Severity, Shown};
+use lockattr::store::inspect::{Ended, Entry, EntryKind, Severity};
 use lockattr::{Client, Error, Lease, distributed_lock};
 use tests::etcd::Etcd;
+use tests::inspected::{end, entry, is_held_by, list, show};
 use tests::wait;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -16,45 +16,6 @@ use crate::support::{SLACK, TTL, client, queued, take, told_within};
 #[distributed_lock(key = "done", once = "60s", on_done = error, client = locks)]
 async fn once(locks: &Client) -> Result<(), Error> {
     Ok(())
-}
-
-/// Everything that is listed by a pattern, by key; no key twice.
-async fn list(locks: &Client, pattern: &str) -> BTreeMap<String, Listed> {
-    let inspector = locks.inspect().expect("etcd can be looked into");
-    let mut listing = inspector.list(pattern);
-    let mut found = BTreeMap::new();
-    while let Some(page) = listing.next().await.expect("a page") {
-        assert!(page.missing.is_empty(), "{:?}", page.missing);
-        for listed in page.locks {
-            let twice = found.insert(listed.lock.clone(), listed);
-            assert!(twice.is_none(), "listed twice: {twice:?}");
-        }
-    }
-    found
-}
-
-async fn show(locks: &Client, key: &str) -> Shown {
-    let shown = locks.inspect().unwrap().show(key).await.expect("an answer");
-    assert_eq!(shown.listed.lock, key);
-    shown
-}
-
-/// The only entry of a key.
-async fn entry(locks: &Client, key: &str) -> Entry {
-    let shown = show(locks, key).await;
-    let [entry] = shown.listed.entries.as_slice() else {
-        panic!("{shown:?}")
-    };
-    entry.clone()
-}
-
-async fn end(locks: &Client, key: &str, entry: &Entry) -> Ended {
-    let inspector = locks.inspect().unwrap();
-    inspector.end(key, entry).await.expect("an answer")
-}
-
-fn is_held_by(entry: &Entry, lease: &Lease) -> bool {
-    matches!(&entry.kind, EntryKind::Held { owner, .. } if *owner == lease.owner())
 }
 
 async fn waiter(

@@ -1,10 +1,10 @@
 //! What the locks of a database look like from outside, and how they are ended there.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use lockattr::store::inspect::{Ended, Entry, EntryKind, Finding, Listed, Severity, Shown};
+use lockattr::store::inspect::{Ended, EntryKind, Finding, Severity};
 use lockattr::{Client, Error, Lease, LossCause, distributed_lock};
+use tests::inspected::{end, entry, list, show};
 use tests::postgres::Postgres;
 use tests::wait;
 use tokio::task::JoinHandle;
@@ -12,39 +12,6 @@ use tokio::task::JoinHandle;
 use crate::support::{SLACK, client, connected, pair, taken};
 
 const PATIENT: Duration = Duration::from_secs(60);
-
-/// Everything that is listed by a pattern, by key; no key twice.
-async fn list(client: &Client, pattern: &str) -> BTreeMap<String, Listed> {
-    let inspector = client.inspect().unwrap();
-    let mut listing = inspector.list(pattern);
-    let mut locks = BTreeMap::new();
-    while let Some(page) = listing.next().await.unwrap() {
-        for listed in page.locks {
-            let twice = locks.insert(listed.lock.clone(), listed);
-            assert!(twice.is_none(), "listed twice: {twice:?}");
-        }
-    }
-    locks
-}
-
-async fn show(client: &Client, key: &str) -> Shown {
-    let shown = client.inspect().unwrap().show(key).await.unwrap();
-    assert_eq!(shown.listed.lock, key);
-    shown
-}
-
-/// The only entry of a key.
-async fn entry(client: &Client, key: &str) -> Entry {
-    let shown = show(client, key).await;
-    let [entry] = shown.listed.entries.as_slice() else {
-        panic!("{shown:?}")
-    };
-    entry.clone()
-}
-
-async fn end(client: &Client, key: &str, entry: &Entry) -> Ended {
-    client.inspect().unwrap().end(key, entry).await.unwrap()
-}
 
 /// One that waits in the server's queue, as the so manieth.
 async fn waiter(server: &Postgres, key: &str, queued: usize) -> JoinHandle<Result<Lease, Error>> {

@@ -1,10 +1,8 @@
 //! What the locks of a server look like from outside, and how they are ended there.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockattr::store::inspect::{Ended, Entry, EntryKind, Listed, Missing, Shown};
 use lockattr::{Client, Error, Lease, distributed_lock};
 use tests::server::Server;
 use tests::wait;
@@ -17,48 +15,6 @@ mod list;
 mod quorum;
 mod sentinel;
 mod show;
-
-/// Everything that is listed by a pattern, by key; no key twice, and nothing missing.
-async fn list(client: &Client, pattern: &str) -> BTreeMap<String, Listed> {
-    let (locks, missing) = list_parts(client, pattern).await;
-    assert!(missing.is_empty(), "{missing:?}");
-    locks
-}
-
-/// The same with what is missing.
-async fn list_parts(client: &Client, pattern: &str) -> (BTreeMap<String, Listed>, Vec<Missing>) {
-    let inspector = client.inspect().expect("a store that can be looked into");
-    let mut listing = inspector.list(pattern);
-    let (mut locks, mut missing) = (BTreeMap::new(), Vec::new());
-    while let Some(page) = listing.next().await.expect("a page") {
-        for listed in page.locks {
-            let twice = locks.insert(listed.lock.clone(), listed);
-            assert!(twice.is_none(), "listed twice: {twice:?}");
-        }
-        missing.extend(page.missing);
-    }
-    (locks, missing)
-}
-
-async fn show(client: &Client, key: &str) -> Shown {
-    let inspector = client.inspect().expect("a store that can be looked into");
-    let shown = inspector.show(key).await.expect("an answer");
-    assert_eq!(shown.listed.lock, key);
-    shown
-}
-
-/// The only entry of a key.
-async fn entry(client: &Client, key: &str) -> Entry {
-    let shown = show(client, key).await;
-    let [entry] = shown.listed.entries.as_slice() else {
-        panic!("{shown:?}")
-    };
-    entry.clone()
-}
-
-fn is_held_by(entry: &Entry, lease: &Lease) -> bool {
-    matches!(&entry.kind, EntryKind::Held { owner, .. } if *owner == lease.owner())
-}
 
 /// A caller that waits for a key for a minute, once so many stand in its queue.
 async fn waiter(
@@ -77,11 +33,6 @@ async fn waiter(
 #[distributed_lock(key = "done", once = "60s", on_done = error, client = locks)]
 async fn once(locks: &Client) -> Result<(), Error> {
     Ok(())
-}
-
-async fn end(client: &Client, key: &str, entry: &Entry) -> Ended {
-    let inspector = client.inspect().expect("a store that can be looked into");
-    inspector.end(key, entry).await.expect("an answer")
 }
 
 /// An owner that holds nothing else.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockattr::store::inspect::{Ended, Entry, EntryKind, Finding, Severity, Shown};
+use lockattr::store::inspect::{Ended, Entry, EntryKind, Finding, Severity};
 use lockattr::{Client, Error, LossCause, distributed_lock};
+use tests::inspected::{end, entry, list, show};
 use tests::zookeeper::{Control, Ensemble};
 use tokio::time::timeout;
 
@@ -14,42 +15,19 @@ async fn done(locks: &Client, area: &str, key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-async fn show(locks: &Client, key: &str) -> Shown {
-    locks.inspect().unwrap().show(key).await.unwrap()
-}
-
-/// The only thing that stands there.
-async fn entry(locks: &Client, key: &str) -> Entry {
-    let entries = show(locks, key).await.listed.entries;
-    let [entry] = entries.as_slice() else {
-        panic!("{entries:?}")
-    };
-    entry.clone()
-}
-
-async fn end(locks: &Client, key: &str, entry: &Entry) -> Ended {
-    let inspector = locks.inspect().unwrap();
-    inspector.end(key, entry).await.unwrap()
-}
-
 /// The keys that match, sorted, each with the kinds that stand there and how many wait.
 async fn listed(locks: &Client, pattern: &str) -> Vec<String> {
-    let inspector = locks.inspect().unwrap();
-    let mut listing = inspector.list(pattern);
-    let mut found = Vec::new();
-    while let Some(page) = listing.next().await.unwrap() {
-        assert!(page.missing.is_empty());
-        for listed in page.locks {
-            let kinds = listed.entries.iter().map(|entry| match entry.kind {
-                EntryKind::Held { .. } => "held",
-                EntryKind::Closed { .. } => "closed",
-                EntryKind::Done { .. } => "done",
-                _ => "foreign",
-            });
-            let kinds = kinds.collect::<Vec<_>>().join("+");
-            found.push(format!("{} {kinds} {}", listed.lock, listed.waiters));
-        }
-    }
+    let found = list(locks, pattern).await.into_values().map(|listed| {
+        let kinds = listed.entries.iter().map(|entry| match entry.kind {
+            EntryKind::Held { .. } => "held",
+            EntryKind::Closed { .. } => "closed",
+            EntryKind::Done { .. } => "done",
+            _ => "foreign",
+        });
+        let kinds = kinds.collect::<Vec<_>>().join("+");
+        format!("{} {kinds} {}", listed.lock, listed.waiters)
+    });
+    let mut found: Vec<_> = found.collect();
     found.sort();
     found
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use lockattr::Client;
 use lockattr::store::inspect::{Ended, EntryKind};
 use tests::cluster::Cluster;
+use tests::inspected::{end, entry, is_held_by, list, list_parts, show};
 use tests::wait;
 
-use super::{end, entry, fill, is_held_by, list, list_parts, owner, show, waiter};
+use super::{fill, owner, waiter};
 use crate::support::SLACK;
 
 async fn connected(cluster: &Cluster) -> Client {

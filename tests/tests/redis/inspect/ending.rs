@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use lockattr::store::inspect::{Ended, EntryKind};
 use lockattr::{Error, LossCause};
+use tests::inspected::{end, entry, show};
 use tests::wait;
 
-use super::{end, entry, once, show, waiter};
+use super::{once, waiter};
 use crate::support::{SLACK, client, pair};
 
 #[tokio::test]

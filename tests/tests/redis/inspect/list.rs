@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use lockattr::Client;
 use lockattr::store::inspect::EntryKind;
+use tests::inspected::{is_held_by, list};
 use tests::server::Server;
 
-use super::{fill, is_held_by, list, once, waiter};
+use super::{fill, once, waiter};
 use crate::support::{SLACK, client, nap, pair};
 
 #[tokio::test]

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use lockattr::store::inspect::{Ended, EntryKind};
 use lockattr::{Client, LossCause};
+use tests::inspected::{end, is_held_by, list, list_parts, show};
 use tests::server::Server;
 use tests::wait;
 
-use super::{end, is_held_by, list, list_parts, owner, show};
+use super::owner;
 use crate::support::SLACK;
 
 fn start() -> Vec<Server> {

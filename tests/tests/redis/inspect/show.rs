@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use lockattr::store::inspect::EntryKind;
+use tests::inspected::{is_held_by, show};
 use tokio::task::JoinHandle;
 
-use super::{is_held_by, show, waiter};
+use super::waiter;
 use crate::support::{client, pair};
 
 #[tokio::test]
