@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 use super::batcher::Batcher;
+use super::connections::{connect_result, ended};
 use super::fault::Fault;
 use super::server::Server;
 use super::tracking::Tracking;
@@ -155,6 +156,15 @@ impl Connection {
                 self.0.runtime.spawn(connect(guard, tell));
                 Availability::Connecting(attempt)
             }
+        }
+    }
+
+    /// The connection, made if need be. The connect timeout bounds that.
+    pub(super) async fn connected(&self) -> Result<Arc<Batcher>, Fault> {
+        match self.availability() {
+            Availability::Up(batcher) => Ok(batcher),
+            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await),
+            Availability::Unfit => Err(ended()),
         }
     }
 

@@ -130,6 +130,13 @@ pub(super) fn has_slots(claim: &Claim<'_>) -> bool {
     claim.permits > 1
 }
 
+/// The lock whose slot a key is, or which it is itself.
+pub(super) fn lock_of(key: String) -> String {
+    let tagged = key.split_once('{');
+    let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
+    tag.map(|(lock, _)| lock.to_owned()).unwrap_or(key)
+}
+
 /// How many keys a claim asks for.
 pub(super) fn count(claim: &Claim<'_>) -> usize {
     if has_slots(claim) {

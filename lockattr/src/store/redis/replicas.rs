@@ -23,8 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use super::batcher::Batcher;
-use super::connection::{Availability, Connection};
-use super::connections::{classify, connect_result, ended, silent};
+use super::connection::Connection;
+use super::connections::{classify, ended, silent};
 use super::fault::{Fault, RetryWith};
 use super::names::Names;
 use super::renew::RenewedKey;
@@ -261,11 +261,7 @@ impl Rounds {
         grants: &[UnacknowledgedGrant],
         form: Form<'_>,
     ) -> Result<RoundAnswers, Fault> {
-        let batcher = match self.connection.availability() {
-            Availability::Up(batcher) => batcher,
-            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await)?,
-            Availability::Unfit => return Err(ended()),
-        };
+        let batcher = self.connection.connected().await?;
         let now = Instant::now();
         let left = grants.iter().map(|grant| grant.until).max();
         let left = left.map_or(Duration::ZERO, |until| {

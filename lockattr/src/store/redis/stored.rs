@@ -75,6 +75,12 @@ impl<'a> Stored<'a> {
     }
 }
 
+/// Whether a value is this owner's, whatever else it says.
+pub(super) fn is_of(value: &[u8], owner: &str) -> bool {
+    let rest = value.strip_prefix(owner.as_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b" "))
+}
+
 /// What an uncontended `SET` writes for a claim. Its owner alone is enough where it says to the second since
 /// when: of a claim that has waited, for a vote or for a connection, it does not.
 pub(super) fn uncontended<'a>(claim: &Claim<'a>, now: SystemTime) -> Cow<'a, str> {

@@ -23,7 +23,9 @@ use tokio::time::{sleep, timeout};
 
 use super::batcher::Batcher;
 use super::losses::Keeps;
+use super::names::lock_of;
 use super::reply::text;
+use super::stored::is_of;
 use super::watchdog::Watchdog;
 use super::wire::Told;
 use crate::runtime::background::Background;
@@ -248,11 +250,7 @@ fn words(words: &[&str]) -> Cmd {
 impl TrackedKey {
     /// Whether a value says that the key is its owner's.
     fn is_under(&self, value: &Value) -> bool {
-        let Value::BulkString(value) = value else {
-            return false;
-        };
-        let rest = value.strip_prefix(self.owner.as_bytes());
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b" "))
+        matches!(value, Value::BulkString(value) if is_of(value, &self.owner))
     }
 }
 
@@ -294,13 +292,6 @@ pub(super) fn watch(
             };
         }
     });
-}
-
-/// The lock whose slot a key is, or which it is itself.
-fn lock_of(key: String) -> String {
-    let tagged = key.split_once('{');
-    let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
-    tag.map(|(lock, _)| lock.to_owned()).unwrap_or(key)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use redis::Cmd;
 
 use super::batcher::Batcher;
-use super::connection::{Availability, Connection, WeakConnection};
-use super::connections::{Answer, classify, connect_result, ended, silent};
+use super::connection::{Connection, WeakConnection};
+use super::connections::{Answer, classify, silent};
 use super::fault::Fault;
 use super::server::Server;
 use super::tracking::Tracking;
@@ -68,11 +68,7 @@ impl Watchdog {
 
     /// The connection, made if need be. The connect timeout bounds that.
     pub(super) async fn connected(&self) -> Result<Arc<Batcher>, Fault> {
-        match self.connection.availability() {
-            Availability::Up(batcher) => Ok(batcher),
-            Availability::Connecting(mut attempt) => connect_result(attempt.wait().await),
-            Availability::Unfit => Err(ended()),
-        }
+        self.connection.connected().await
     }
 
     /// Sends one command.
