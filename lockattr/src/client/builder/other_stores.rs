@@ -158,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn each_scheme_is_named_where_a_url_has_none_of_them() {
+        let told = refused(Client::builder(), "mysql://127.0.0.1");
+        for (scheme, _) in super::SCHEMES {
+            assert!(told.contains(&format!("{scheme}://")), "{scheme}: {told}");
+        }
+    }
+
+    #[test]
     fn it_is_no_node_of_a_quorum() {
         let told = refused(Client::builder(), "etcd+quorum://a,b,c");
         assert!(told.contains("agree by themselves"), "{told}");

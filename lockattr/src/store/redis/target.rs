@@ -41,8 +41,8 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
         return refuse(
             "a store's URL starts with redis://, rediss://, unix://, valkey://, valkeys://, \
              redis+cluster://, rediss+cluster://, redis+sentinel://, rediss+sentinel://, \
-             redis+quorum://, rediss+quorum://, zookeeper:// or zookeeper+tls://, or is memory:, and \
-             this one does not"
+             redis+quorum://, rediss+quorum://, etcd://, etcds://, postgres://, postgresql://, \
+             zookeeper:// or zookeeper+tls://, or is memory:, and this one does not"
                 .to_owned(),
         );
     };
