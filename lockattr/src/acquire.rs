@@ -119,6 +119,8 @@ impl Context {
             Err(error) => Err(error),
         };
         self.count(site, &outcome);
+        #[cfg(feature = "testing")]
+        self.keeper.counters.record.answered(&outcome);
         waiting.over();
         outcome
     }

@@ -376,6 +376,8 @@ impl Acquisition {
         if self.happens(Event::Lose(cause)).is_ok() {
             // Counted before anybody is told, so that whoever is told finds it counted.
             self.common.counters.lost(self.site, cause);
+            #[cfg(feature = "testing")]
+            self.recorded(crate::testing::What::Lost(cause));
             let now = self.clock.now();
             self.hold_ends(now.min(self.end()));
             self.tell_ended();
@@ -387,6 +389,8 @@ impl Acquisition {
     pub(crate) fn give_back(&self) {
         if let Ok(before) = self.happens(Event::GiveBack) {
             if before == State::Held {
+                #[cfg(feature = "testing")]
+                self.recorded(crate::testing::What::Released);
                 self.hold_ends(self.clock.now());
             }
             self.tell_ended();

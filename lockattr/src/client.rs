@@ -381,6 +381,10 @@ impl Client {
         if let Ok(scoped) = SCOPED.try_with(Self::clone) {
             return Ok(scoped);
         }
+        #[cfg(feature = "testing")]
+        if let Some(client) = crate::testing::of_runtime() {
+            return Ok(client);
+        }
         match INSTALLED.get() {
             Some(installed) => Ok(installed.clone()),
             None if disabled::by_environment() => disabled::client(),

@@ -169,6 +169,15 @@ impl Keeper {
             .collect()
     }
 
+    /// The keys of the leases that run here.
+    #[cfg(feature = "testing")]
+    pub(crate) fn held(&self) -> Vec<String> {
+        let held = self.schedule.all().into_iter().map(|(_, lease)| lease);
+        held.filter(|lease| !lease.has_ended())
+            .map(|lease| lease.keys.plain().to_owned())
+            .collect()
+    }
+
     /// Where this client's owners are.
     pub(crate) fn origin(&self) -> &Origin {
         &self.common.origin

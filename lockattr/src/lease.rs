@@ -96,6 +96,12 @@ impl Lease {
         self.keys_of_call().plain()
     }
 
+    /// Whether its call goes on within the lease of a call around it.
+    #[cfg(feature = "testing")]
+    pub(crate) fn has_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
     /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
     #[must_use]
     pub fn slot(&self) -> usize {

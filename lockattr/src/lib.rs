@@ -121,6 +121,8 @@
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
 //! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
+//! - `testing`: `testing::TestLocks`, for the tests of a service: locks that a test can break, and a record of what was
+//!   locked, skipped and given back.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -143,6 +145,9 @@ mod redaction;
 mod runtime;
 mod stats;
 pub mod store;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 
 pub use acquire::around::current;
 pub use attribute::policy::{Fail, Skip};

@@ -20,6 +20,8 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             pub(crate) hold_times: HoldTimesTable,
+            #[cfg(feature = "testing")]
+            pub(crate) record: crate::testing::Record,
             $($name: Counter,)*
         }
 

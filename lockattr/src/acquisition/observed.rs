@@ -26,6 +26,12 @@ impl Acquisition {
         }
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn recorded(&self, what: crate::testing::What) {
+        let record = &self.common.counters.record;
+        record.happened(self.keys.plain(), what);
+    }
+
     /// It is renewed, and was due then.
     pub(crate) fn observe_renewal(&self, due: Instant) {
         self.site.observed.renewed(|| {

@@ -42,6 +42,8 @@ impl Keeper {
                     return Ok(());
                 }
                 self.counters.lost(lease.site, found.loss());
+                #[cfg(feature = "testing")]
+                lease.recorded(crate::testing::What::Lost(found.loss()));
                 Err(lease.lost(found.loss()))
             }
             Err(error) => {

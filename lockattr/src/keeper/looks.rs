@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::Keeper;
 use crate::acquisition::Acquisition;
+use crate::error::LossCause;
 use crate::store::{Claim, HeldLeases, LeaseTable};
 
 /// The leases of a keeper, which may be gone.
@@ -31,6 +32,14 @@ impl LeaseTable for LeasesOf {
             if is_meant(&lease, is) {
                 keeper.schedule.look(key, now);
             }
+        }
+    }
+
+    fn lose(&self, owner: &str, cause: LossCause) {
+        let held = self.0.upgrade().map(|keeper| keeper.schedule.all());
+        let mut leases = held.into_iter().flatten().map(|(_, lease)| lease);
+        if let Some(lease) = leases.find(|lease| !lease.has_ended() && lease.owner() == owner) {
+            lease.lose(cause);
         }
     }
 }

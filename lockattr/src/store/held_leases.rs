@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Claim;
+use crate::error::LossCause;
 
 /// The leases that a client holds at a [`Store`](super::Store); see [`Store::tell_ended`](super::Store::tell_ended).
 ///
@@ -18,6 +19,12 @@ pub(crate) trait LeaseTable: Send + Sync {
 
     /// Has those renewed at once of which this is true.
     fn renew(&self, is: &dyn Fn(Claim<'_>) -> bool);
+
+    /// Ends the lease of this owner as lost; of a part of a store, which does not decide that, has it renewed.
+    fn lose(&self, owner: &str, cause: LossCause) {
+        let _ = cause;
+        self.renew(&|claim| claim.owner == owner);
+    }
 }
 
 impl HeldLeases {
@@ -35,6 +42,11 @@ impl HeldLeases {
     /// of it changes. Does not wait for it, and may be called under no lock.
     pub fn renew(&self, is: impl Fn(Claim<'_>) -> bool) {
         self.0.renew(&is);
+    }
+
+    /// Ends the lease of an owner as lost, here and now, for a store that has ended it itself.
+    pub(super) fn lose(&self, owner: &str, cause: LossCause) {
+        self.0.lose(owner, cause);
     }
 }
 

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUp, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Release, Renewed, Reply, Store, Token,
+    WakeUp, WakeUps,
 };
-use crate::error::StoreError;
+use crate::error::{LossCause, StoreError};
 
 #[cfg(feature = "inspect")]
 mod inspect;
@@ -54,6 +55,10 @@ pub struct Memory(Arc<Mutex<MemoryState>>);
 struct MemoryState {
     locks: Locks,
     refusal: Option<String>,
+    /// How long a step takes.
+    delay: Duration,
+    /// The leases of each client.
+    clients: Vec<HeldLeases>,
     without_tokens: bool,
 }
 
@@ -101,14 +106,39 @@ impl Memory {
         self.change(|state| state.locks.no_longer_elsewhere(owner));
     }
 
-    /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would.
+    /// Removes a lock under its holder, as a `DEL` by hand, an expiry or an eviction would. The holder
+    /// is told at once.
     pub fn expire(&self, name: &str) {
-        self.change(|state| state.locks.remove(name));
+        self.end(name, LossCause::Deleted, |locks| locks.remove(name));
     }
 
-    /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
+    /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it. Who does is told
+    /// at once.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
-        self.state().locks.put(name, Holder::new(owner), ttl);
+        self.end(name, LossCause::Taken, |locks| {
+            locks.put(name, Holder::new(owner), ttl);
+        });
+    }
+
+    /// A change by which whoever holds a name has lost it.
+    fn end(&self, name: &str, cause: LossCause, change: impl FnOnce(&mut Locks)) {
+        let (holder, clients) = self.change(|state| {
+            let holder = state.locks.holder(name);
+            change(&mut state.locks);
+            (holder, state.clients.clone())
+        });
+        // Not under the lock: a lease that has ended wakes those who wait.
+        if let Some(holder) = holder {
+            for client in clients {
+                client.lose(&holder, cause);
+            }
+        }
+    }
+
+    /// From now on every step takes so long, in the time of whoever asks. One that would take longer than a
+    /// store [may](super::Limits::longest_answer) fails then.
+    pub fn delay(&self, by: Duration) {
+        self.state().delay = by;
     }
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
@@ -147,6 +177,16 @@ impl Memory {
         step: impl FnOnce(&mut MemoryState) -> Result<T, StoreError> + Send + 'a,
     ) -> Reply<'a, T> {
         Box::pin(async move {
+            let delay = self.state().delay;
+            if !delay.is_zero() {
+                let longest = self.limits().longest_answer;
+                tokio::time::sleep(delay.min(longest)).await;
+                if delay > longest {
+                    return Err(StoreError::in_doubt(format!(
+                        "no answer within {longest:?}"
+                    )));
+                }
+            }
             self.change(|state| match &state.refusal {
                 Some(reason) => Err(StoreError::refused(reason.clone())),
                 None => step(state),
@@ -195,8 +235,12 @@ impl Store for Memory {
     }
 
     fn settled<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
-        // Every step is done when its future is first polled.
+        // Every step is done before its future is ready, in one poll, or not at all.
         Box::pin(async { Duration::ZERO })
+    }
+
+    fn tell_ended(&self, leases: HeldLeases) {
+        self.state().clients.push(leases);
     }
 
     fn in_callers_time(&self) -> bool {

@@ -1,0 +1,243 @@
+//! What users test their services with (feature `testing`).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use lockattr::testing::{TestLocks, What};
+use lockattr::{Client, Error, LossCause, distributed_lock};
+use tokio::time::{Instant, sleep};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[distributed_lock(key = "sync:<id>", ttl = "30s")]
+async fn sync(id: u64, length: Duration) -> Result<u64, Error> {
+    sleep(length).await;
+    Ok(id)
+}
+
+#[distributed_lock(key = "mail:<address>", on_busy = skip, redact = true)]
+async fn mail(address: &str) {
+    sleep(Duration::from_secs(1)).await;
+}
+
+#[distributed_lock(key = "sync:<id>")]
+async fn twice(id: u64) -> Result<u64, Error> {
+    sync(id, Duration::ZERO).await
+}
+
+#[distributed_lock(key = "report", once = "1h", on_busy = skip)]
+async fn report() {}
+
+/// The message of a panic.
+fn panics(what: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(what)).expect_err("a panic");
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => (*panic.downcast::<&str>().expect("a text")).to_owned(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_each_call_is_recorded() {
+    let locks = TestLocks::install();
+    sync(1, Duration::ZERO).await.expect("the lock is free");
+    let (first, second) = tokio::join!(sync(2, LONG), sync(2, LONG));
+    assert!(first.is_ok());
+    assert!(matches!(second, Err(Error::Busy { .. })), "{second:?}");
+    report().await;
+    report().await;
+
+    let happened: Vec<(String, What)> = locks
+        .events()
+        .into_iter()
+        .map(|event| (event.key, event.what))
+        .collect();
+    let expected = [
+        ("sync:1", What::Locked),
+        ("sync:1", What::Released),
+        ("sync:2", What::Locked),
+        ("sync:2", What::Busy),
+        ("sync:2", What::Released),
+        ("report", What::Locked),
+        ("report", What::Released),
+        ("report", What::Done),
+    ];
+    let expected = expected.map(|(key, what)| (key.to_owned(), what));
+    assert_eq!(happened, expected);
+    locks.assert_skipped("sync:2");
+    locks.assert_skipped("report");
+    locks.assert_released("sync:1");
+    locks.assert_nothing_held();
+    assert_eq!(locks.count("sync:2", What::Locked), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_within_another_has_joined_it() {
+    let locks = TestLocks::install();
+    twice(1).await.expect("the lock is free");
+    assert_eq!(locks.count("sync:1", What::Locked), 1);
+    assert_eq!(locks.count("sync:1", What::Joined), 1);
+    assert_eq!(locks.count("sync:1", What::Released), 1);
+    locks.assert_nothing_held();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_expires_stops_its_body_at_once() {
+    let locks = TestLocks::install();
+    let begun = Instant::now();
+    let body = tokio::spawn(sync(1, LONG));
+    sleep(Duration::from_secs(1)).await;
+    assert!(locks.is_held("sync:1"));
+    locks.expire("sync:1");
+    let outcome = body.await.expect("no panic");
+    let cause = LossCause::Deleted;
+    assert!(
+        matches!(&outcome, Err(Error::Lost { cause: found, .. }) if *found == cause),
+        "{outcome:?}"
+    );
+    assert_eq!(begun.elapsed(), Duration::from_secs(1));
+    assert_eq!(locks.count("sync:1", What::Lost(cause)), 1);
+    locks.assert_nothing_held();
+    sync(1, Duration::ZERO).await.expect("it is free again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_somebody_else_holds_is_busy_until_its_ttl_is_over() {
+    let locks = TestLocks::install();
+    let body = tokio::spawn(sync(1, LONG));
+    sleep(Duration::from_secs(1)).await;
+    locks.hold_elsewhere("sync:1", Duration::from_secs(60));
+    let outcome = body.await.expect("no panic");
+    assert!(
+        matches!(
+            &outcome,
+            Err(Error::Lost {
+                cause: LossCause::Taken,
+                ..
+            })
+        ),
+        "{outcome:?}"
+    );
+    let outcome = sync(1, Duration::ZERO).await;
+    assert!(
+        matches!(&outcome, Err(Error::Busy { holder, .. }) if holder == "elsewhere:1"),
+        "{outcome:?}"
+    );
+    sleep(Duration::from_secs(61)).await;
+    sync(1, Duration::ZERO).await.expect("its ttl is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_refuses_is_slow_and_is_mended() {
+    let locks = TestLocks::install();
+    locks.refuse("out of order");
+    let outcome = sync(1, Duration::ZERO).await;
+    let Err(Error::Unavailable { source, .. }) = outcome else {
+        panic!("{outcome:?}");
+    };
+    assert!(source.to_string().contains("out of order"), "{source}");
+    assert_eq!(locks.count("sync:1", What::Unavailable), 1);
+
+    locks.mend();
+    locks.delay(Duration::from_secs(2));
+    let begun = Instant::now();
+    sync(1, Duration::ZERO).await.expect("slow, and in time");
+    assert!(
+        begun.elapsed() >= Duration::from_secs(4),
+        "asked and given back"
+    );
+
+    locks.delay(LONG);
+    let begun = Instant::now();
+    let outcome = sync(2, Duration::ZERO).await;
+    assert!(
+        matches!(outcome, Err(Error::Unavailable { .. })),
+        "{outcome:?}"
+    );
+    assert!(begun.elapsed() < LONG);
+    locks.mend();
+    sync(3, Duration::ZERO).await.expect("it answers again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_shown_as_a_hash_are_found_by_their_text() {
+    let locks = TestLocks::install();
+    locks.hold_elsewhere("mail:ann@example.org", LONG);
+    mail("ann@example.org").await;
+    locks.assert_skipped("mail:ann@example.org");
+    mail("bob@example.org").await;
+    locks.assert_locked("mail:bob@example.org");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_task_of_the_runtime_has_these_locks() {
+    let locks = TestLocks::install();
+    let calls = (0..20).map(|id| tokio::spawn(sync(id, Duration::ZERO)));
+    for call in calls.collect::<Vec<_>>() {
+        call.await.expect("no panic").expect("the lock is free");
+    }
+    for id in 0..20 {
+        locks.assert_locked(&format!("sync:{id}"));
+    }
+}
+
+#[tokio::test]
+async fn they_are_gone_with_their_value_and_one_set_at_a_time() {
+    let locks = TestLocks::install();
+    let message = panics(|| drop(TestLocks::install()));
+    assert!(message.contains("has locks already"), "{message}");
+    sync(1, Duration::ZERO)
+        .await
+        .expect("the first are still there");
+    drop(locks);
+    let outcome = sync(1, Duration::ZERO).await;
+    assert!(matches!(outcome, Err(Error::NotInstalled)), "{outcome:?}");
+    let locks = TestLocks::install();
+    sync(1, Duration::ZERO)
+        .await
+        .expect("there are locks again");
+    assert_eq!(locks.count("sync:1", What::Locked), 1);
+}
+
+#[test]
+fn outside_of_a_runtime_they_say_what_is_missing() {
+    let message = panics(|| drop(TestLocks::install()));
+    assert!(message.contains("no tokio runtime"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_in_scope_comes_first_and_a_second_one_contends() {
+    let locks = TestLocks::install();
+    let other = Client::builder().store(locks.store()).expect("a client");
+    let begun = Instant::now();
+    let held = other.lock("sync:1").ttl(LONG).acquire().await;
+    let held = held.expect("the lock is free");
+    assert!(sync(1, Duration::ZERO).await.is_err());
+    other
+        .scope(sync(2, Duration::ZERO))
+        .await
+        .expect("it is free");
+    assert_eq!(locks.count("sync:2", What::Locked), 0);
+    held.release().await.expect("it is ours");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_assertion_that_fails_tells_what_has_happened() {
+    let locks = TestLocks::install();
+    let message = panics(|| locks.assert_locked("sync:1"));
+    assert_eq!(message, "`sync:1` was not locked: no call came");
+    sync(2, Duration::ZERO).await.expect("the lock is free");
+    let message = panics(|| locks.assert_locked("sync:1"));
+    assert_eq!(
+        message,
+        "`sync:1` was not locked: nothing happened to it, but to `sync:2`"
+    );
+    let message = panics(|| locks.assert_lost("sync:2"));
+    assert_eq!(message, "`sync:2` was not lost: it was Locked, Released");
+    let body = tokio::spawn(sync(3, LONG));
+    sleep(Duration::from_secs(1)).await;
+    let message = panics(|| locks.assert_nothing_held());
+    assert_eq!(message, "still held: sync:3");
+    body.abort();
+}
