@@ -10,9 +10,14 @@ use crate::report::{Section, Table};
 /// A program that is built for what it depends on.
 const DEPENDENCIES: &str = "dependencies";
 
-/// Programs that differ by one line before each function.
-const VARIANTS: [(&str, &str, &str); 3] = [
+/// Programs that differ by one line before each function, or before the trait that has them all.
+const VARIANTS: [(&str, &str, &str); 4] = [
     ("plain", "no attribute", ""),
+    (
+        IN_A_TRAIT,
+        "`#[async_trait]`",
+        "#[async_trait::async_trait]",
+    ),
     (
         "instrumented",
         "`#[tracing::instrument]`",
@@ -25,16 +30,20 @@ const VARIANTS: [(&str, &str, &str); 3] = [
     ),
 ];
 
+/// Its attribute is one of a trait.
+const IN_A_TRAIT: &str = "boxed";
+
 pub(super) fn measure(effort: Effort) -> Section {
     let functions = effort.pick(500, 50);
     let mut section = Section::new(
         "The attribute: compiling, and code",
         "nothing pinned",
         &format!(
-            "Three programs of {functions} async functions that differ in the attribute alone, built once, \
+            "Programs of {functions} async functions that differ in the attribute alone, built once, \
              not incrementally, when all that they depend on was built before. Code is the section `.text` \
              of the release build, less that of a program with one function, for each of the others, and \
-             less the same of the program without attributes."
+             less the same of the program without attributes. `#[async_trait]` stands before one trait that has all \
+             functions, and boxes the future of each."
         ),
     );
     let singles = VARIANTS.map(|variant| single(variant.0));
@@ -43,13 +52,20 @@ pub(super) fn measure(effort: Effort) -> Section {
     members.extend(singles.iter().map(String::as_str));
     let workspace = Workspace::lasting("expansion", &members);
     let dependencies = format!(
-        "{}\ntokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
+        "{}\nasync-trait = \"0.1\"\ntokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\
          tracing = {{ version = \"0.1\", features = [\"attributes\"] }}",
         crates::lockattr()
     );
     for (name, _, attribute) in VARIANTS {
-        workspace.program(name, &dependencies, &source(attribute, functions));
-        workspace.program(&single(name), &dependencies, &source(attribute, 1));
+        let source = |functions| {
+            if name == IN_A_TRAIT {
+                source_with_trait(attribute, functions)
+            } else {
+                source(attribute, functions)
+            }
+        };
+        workspace.program(name, &dependencies, &source(functions));
+        workspace.program(&single(name), &dependencies, &source(1));
     }
     workspace.program(DEPENDENCIES, &dependencies, "fn main() {}\n");
     let build = |name: &str, release: bool| {
@@ -94,20 +110,44 @@ fn single(name: &str) -> String {
 }
 
 fn source(attribute: &str, functions: u32) -> String {
-    let mut text = String::from(
-        "use std::future::Future;\nuse std::pin::Pin;\n\n\
-         type Job = fn(u64) -> Pin<Box<dyn Future<Output = Result<u64, lockattr::Error>> + Send>>;\n\n",
-    );
+    let mut text = head();
     for function in 0..functions {
-        let _ = write!(
-            text,
-            "{attribute}\nasync fn job_{function}(id: u64) -> Result<u64, lockattr::Error> {{\n    \
-             tokio::task::yield_now().await;\n    Ok(id + {function})\n}}\n\n"
-        );
+        let _ = writeln!(text, "{attribute}\n{}", job(function, "id: u64"));
     }
-    let _ = writeln!(text, "static JOBS: [Job; {functions}] = [");
+    text.push_str(&tail(functions, ""));
+    text
+}
+
+/// The same functions in a trait, and its implementation for `()`.
+fn source_with_trait(attribute: &str, functions: u32) -> String {
+    let mut text = head();
+    let _ = writeln!(text, "{attribute}\ntrait Jobs {{");
     for function in 0..functions {
-        let _ = writeln!(text, "    |id| Box::pin(job_{function}(id)),");
+        let _ = writeln!(text, "{}", job(function, "&self, id: u64"));
+    }
+    text.push_str("}\n\nimpl Jobs for () {}\n\n");
+    text.push_str(&tail(functions, "()."));
+    text
+}
+
+fn head() -> String {
+    "use std::future::Future;\nuse std::pin::Pin;\n\n\
+     type Job = fn(u64) -> Pin<Box<dyn Future<Output = Result<u64, lockattr::Error>> + Send>>;\n\n"
+        .to_owned()
+}
+
+fn job(function: u32, arguments: &str) -> String {
+    format!(
+        "async fn job_{function}({arguments}) -> Result<u64, lockattr::Error> {{\n    \
+         tokio::task::yield_now().await;\n    Ok(id + {function})\n}}\n"
+    )
+}
+
+/// Calls each function, of `receiver` where that has them.
+fn tail(functions: u32, receiver: &str) -> String {
+    let mut text = format!("static JOBS: [Job; {functions}] = [\n");
+    for function in 0..functions {
+        let _ = writeln!(text, "    |id| Box::pin({receiver}job_{function}(id)),");
     }
     text.push_str(
         "];\n\n#[tokio::main]\nasync fn main() {\n    let mut sum = 0;\n    for job in JOBS {\n        \
