@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lockattr::{Error, LossCause};
 use pulldown_cmark::{BrokenLink, Event, LinkType, Options, Parser, Tag, TagEnd};
 
 const GUIDE: &str = "lockattr/docs/guide";
@@ -238,5 +239,29 @@ fn each_event_and_metric_has_a_row_that_says_what_to_do() {
     assert!(metrics.len() > 10, "{metrics:?}");
     for metric in metrics {
         assert!(rows.contains(&format!("| {metric} |")), "{metric}");
+    }
+}
+
+#[test]
+fn each_loss_and_a_missing_client_have_a_row_with_their_words() {
+    let rows = read(&format!("{GUIDE}/troubleshooting.md"));
+    let losses = [
+        LossCause::Expired,
+        LossCause::Deleted,
+        LossCause::Taken,
+        LossCause::Shutdown,
+        LossCause::HeldTooLong,
+    ];
+    for cause in losses {
+        let row = rows
+            .lines()
+            .find(|row| row.contains(&format!("`{cause:?}`")));
+        let row = row.unwrap_or_else(|| panic!("no row has `{cause:?}`"));
+        assert!(row.contains(&cause.to_string()), "{row}");
+    }
+    for error in [Error::NotInstalled, Error::AlreadyInstalled] {
+        let text = error.to_string();
+        let (before_advice, _) = text.split_once(':').expect("advice");
+        assert!(rows.contains(&format!("| {before_advice}")), "{text}");
     }
 }
