@@ -22,6 +22,7 @@
 //! the lease is lost, the body's future is dropped before it is polled again.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
+//! - [The guide](guide) says which ttl, key and store to take, and what to do when something is wrong.
 //! - [`Client`] is the connection to a Redis or Valkey server, or another [store](Client::connect); `memory:` needs none.
 //! - [`Client::lock`] takes a [`Lease`] without the attribute.
 //! - [`Error`] says which of busy, unavailable, lost, foreign … it was, and never mixes them.
@@ -132,6 +133,8 @@ mod attribute;
 mod call_site;
 mod client;
 mod error;
+#[cfg(doc)]
+pub mod guide;
 mod hold_times;
 mod keeper;
 mod key;
