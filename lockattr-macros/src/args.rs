@@ -37,6 +37,8 @@ pub(crate) struct Args {
 pub(crate) enum OnBusy {
     Skip,
     Error,
+    /// Of `on_busy` alone.
+    Rerun,
     Return(Box<Expr>),
 }
 
@@ -122,9 +124,11 @@ impl Args {
             "ttl" => self.ttl = Some(values::duration("ttl", value, duration::TTL)?),
             "wait" => self.wait = Some(values::duration("wait", value, duration::WAIT)?),
             "on_busy" => {
-                self.on_busy = match values::policy("on_busy", value, &["skip", "error"])? {
+                let words = &["skip", "error", "rerun"];
+                self.on_busy = match values::policy("on_busy", value, words)? {
                     Chosen::Return(value) => OnBusy::Return(value),
                     Chosen::Word("skip") => OnBusy::Skip,
+                    Chosen::Word("rerun") => OnBusy::Rerun,
                     Chosen::Word(_) => OnBusy::Error,
                 }
             }

@@ -153,7 +153,7 @@ pub(crate) fn example(name: &str) -> String {
 /// The argument that has a word among its values.
 pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
     match word {
-        "skip" | "error" => Some("on_busy"),
+        "skip" | "error" | "rerun" => Some("on_busy"),
         "run" | "local" => Some("on_unavailable"),
         "cancel" | "continue" => Some("on_lost"),
         _ => None,

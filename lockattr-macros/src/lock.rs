@@ -311,6 +311,9 @@ fn option_tokens(
         let redact = Ident::new(if redact { "true" } else { "false" }, ours);
         ("redact", quote_spanned! {ours=> , #redact })
     });
+    // First: it has a wait of its own, which `wait` replaces.
+    let rerun = matches!(args.on_busy, OnBusy::Rerun);
+    let rerun = rerun.then(|| ("rerun", TokenStream::new()));
     let when_unavailable = match &args.on_unavailable {
         OnUnavailable::Run => Some(("run_when_unavailable", TokenStream::new())),
         OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),
@@ -318,7 +321,9 @@ fn option_tokens(
     };
     let mut statements =
         vec![quote_spanned! {ours=> let #options = #private::Options::at(&#site); }];
-    for (option, value) in durations
+    for (option, value) in rerun
+        .into_iter()
+        .chain(durations)
         .chain(permits)
         .chain(renew)
         .chain(redact)
@@ -408,6 +413,7 @@ fn not_run(policy: &OnBusy) -> ReturnBy<'_> {
     match policy {
         OnBusy::Skip => ReturnBy::Policy("skip"),
         OnBusy::Error => ReturnBy::Policy("error"),
+        OnBusy::Rerun => ReturnBy::Policy("rerun"),
         OnBusy::Return(value) => ReturnBy::Expr(value),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::args::{Args, OnLost};
+use crate::args::{Args, OnBusy, OnLost};
 use crate::values::DurationValue;
 
 /// Each contradiction, and the argument at which it is reported.
@@ -70,6 +70,23 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
             "permits",
             "`permits` are of one key, and there are several\nlock the key that has several \
              holders in a function of its own"
+                .to_owned(),
+        );
+    }
+    let rerun = matches!(args.on_busy, OnBusy::Rerun);
+    if rerun && args.once.is_some() {
+        refuse(
+            "on_busy",
+            "`on_busy = rerun` and `once` contradict each other: the one runs what came meanwhile, and \
+             the other keeps it from running\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if rerun && args.keys.len() > 1 {
+        refuse(
+            "on_busy",
+            "`on_busy = rerun` is of one `key`, and there are several: a run of other keys would not see \
+             what a skipped call was for\nlock one key that stands for all of them"
                 .to_owned(),
         );
     }

@@ -25,6 +25,7 @@ mod asking;
 mod fallback;
 mod joining;
 mod options;
+pub(crate) mod rerun;
 pub(crate) mod span;
 mod waiting;
 
@@ -110,8 +111,7 @@ impl Context {
     ) -> Result<Lease, Error> {
         let site = options.site;
         let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
-        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options.redact)));
-        let outcome = match keys.and_then(|keys| self.call(keys, options)) {
+        let outcome = match self.checked(keys, options) {
             Ok(mut call) => {
                 self.take(&mut call, options.when_unavailable, nesting)
                     .await
@@ -120,9 +120,14 @@ impl Context {
         };
         self.count(site, &outcome);
         #[cfg(feature = "testing")]
-        self.keeper.counters.record.answered(&outcome);
+        self.keeper.counters.record.answered(outcome.as_ref());
         waiting.over();
         outcome
+    }
+
+    fn checked(&self, keys: Result<Keys, KeyError>, options: &CallOptions) -> Result<Call, Error> {
+        let keys = keys.map_err(|error| Error::Key(self.shown_error(error, options.redact)));
+        self.call(keys?, options)
     }
 
     /// Some keys as errors and logs show them, in a call with these options.
@@ -170,7 +175,7 @@ impl Context {
         self.keeper.background.told().await;
     }
 
-    fn count(&self, site: &CallSite, outcome: &Result<Lease, Error>) {
+    fn count<T>(&self, site: &CallSite, outcome: &Result<T, Error>) {
         let counters = &self.keeper.counters;
         match outcome {
             Ok(_) => counters.granted(site),

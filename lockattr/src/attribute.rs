@@ -4,11 +4,12 @@
 //! Everything in here is called by generated code alone, by the names in `__private`.
 
 use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::pin::{Pin, pin};
+use std::task::{self, Poll, Waker};
 
+use crate::acquire::rerun::InTurn;
 use crate::acquire::span::CallSpan;
-use crate::acquire::{CallOptions, Nesting};
+use crate::acquire::{CallOptions, Context, Nesting};
 use crate::client::Client;
 use crate::error::Error;
 use crate::key::{KeyError, Keys};
@@ -60,6 +61,9 @@ fn enter_keys(
         };
         let context = &client.0;
         let span = CallSpan::of_call(context, &keys, &options);
+        if options.reruns() {
+            return enter_in_turn(context, keys, &options, span).await;
+        }
         let acquiring = pin!(context.acquire(keys, &options, Nesting::Joins));
         let answer = span.around(acquiring).await;
         span.answered(context, &answer);
@@ -72,13 +76,37 @@ fn enter_keys(
     }
 }
 
+/// `on_busy = rerun`: only a call in whose stead another one runs is answered as busy.
+fn enter_in_turn<'a>(
+    context: &'a Context,
+    keys: Result<Keys, KeyError>,
+    options: &'a CallOptions,
+    span: CallSpan,
+) -> Pin<Box<dyn Future<Output = Entered> + Send + 'a>> {
+    Box::pin(async move {
+        let site = options.site();
+        let acquiring = pin!(context.acquire_in_turn(keys, options));
+        let (answer, skipped) = match span.around(acquiring).await {
+            Ok(InTurn::Held(lease)) => (Ok(lease), false),
+            Ok(InTurn::Skipped(busy)) => (Err(busy), true),
+            Err(error) => (Err(error), false),
+        };
+        span.answered(context, &answer);
+        match answer {
+            Ok(lease) => Entered::Held(Guarded::new(lease, span)),
+            Err(busy) if skipped => Entered::Busy(CallError::new(busy, site, span)),
+            Err(error) => Entered::Down(CallError::new(error, site, span)),
+        }
+    })
+}
+
 /// What a block that never waits has to give.
 ///
 /// # Panics
 /// Where it waits, which an expansion's own block does not.
 #[must_use]
 pub fn at_once<M: Future>(making: M) -> M::Output {
-    match pin!(making).poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(making).poll(&mut task::Context::from_waker(Waker::noop())) {
         Poll::Ready(made) => made,
         Poll::Pending => unreachable!("a function that is not async cannot wait"),
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
 use crate::call_site::CallSite;
-use crate::error::{Error, LossCause};
+use crate::error::{Error, LossCause, StoreError};
 use crate::keeper::Keeper;
 use crate::limits;
 use crate::runtime::clock::Clock;
@@ -273,6 +273,13 @@ impl Lease {
             .keeper
             .release_confirmed(handle.key, &handle.acquisition)
             .await
+    }
+
+    /// Gives it back, and has the store say that nothing is left of it.
+    pub(crate) async fn end_for_certain(self) -> Result<(), StoreError> {
+        let handle = &self.handle;
+        let (keeper, lease) = (&handle.keeper, &handle.acquisition);
+        keeper.release_for_certain(handle.key, lease).await
     }
 
     pub(crate) fn acquisition(&self) -> &Acquisition {

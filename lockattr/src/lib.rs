@@ -185,8 +185,9 @@ pub mod __private {
 
     pub use crate::acquire::CallOptions as Options;
     pub use crate::attribute::answer::{
-        End, answered, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
-        down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
+        End, answered, busy_error, busy_rerun, busy_return, busy_skip, done_error, done_return,
+        done_skip, down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
+        unless_lost,
     };
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;

@@ -116,6 +116,11 @@ pub(crate) struct Busy {
 }
 
 impl Busy {
+    /// Whether it is this process, by a lease that runs.
+    pub(crate) fn is_here(&self) -> bool {
+        self.holder.is_none()
+    }
+
     /// This process itself, by a lease.
     fn here(lease: &Acquisition) -> Self {
         Self {

@@ -23,6 +23,7 @@ use crate::turn::{Scribe, TurnOptions};
 use crate::wait::PATIENCE;
 
 mod chaos;
+mod events;
 
 /// For how long replicas are waited for: less than the shortest ttl in use.
 pub(crate) const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
@@ -70,6 +71,7 @@ pub fn play() {
                 };
                 chaos::play(number(0), keys, millis(2), &orders).await;
             }
+            "events" => events::play(millis(0), millis(1), &orders).await,
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
         }

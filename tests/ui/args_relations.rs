@@ -22,4 +22,10 @@ async fn permits_of_several() {}
 #[distributed_lock(key = "h", on_busy = skip, on_done = error)]
 async fn nothing_is_done() {}
 
+#[distributed_lock(key = "i", on_busy = rerun, once = "1h")]
+async fn run_again_and_not() {}
+
+#[distributed_lock(key = ["j", "k"], on_busy = rerun)]
+async fn reruns_of_several() {}
+
 fn main() {}

@@ -234,7 +234,7 @@ fn values_without_their_argument() {
         ),
         (
             r#"key = "a", on_busy = "return ""#,
-            &["`on_busy` is `skip`, `error` or `return EXPR`"],
+            &["`on_busy` is `skip`, `error`, `rerun` or `return EXPR`"],
         ),
         (r#"key = "a", on_busy = (skip)"#, &[]),
         (

@@ -14,7 +14,7 @@ use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner;
-use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused};
+use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused, Told};
 use crate::runtime::jitter::between;
 use crate::runtime::process::DroppedAtHome;
 use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
@@ -74,6 +74,39 @@ pub(super) async fn take(keeper: &Arc<Keeper>, call: &mut Call) -> Result<Lease,
         return asked.into_lease(front, slot, until, Granted::Alone);
     }
     caller.ask_on(asked, front, answer, wakeups).await
+}
+
+/// The same of a call that does not wait, and takes the answer to no earlier request for its own: who is
+/// refused was refused by a lease that ran when the call had begun.
+pub(super) fn take_now(keeper: &Arc<Keeper>, mut call: Call) -> Rare<'_, Lease> {
+    rare(keeper, async move {
+        let queue = keeper.queue_of(&call.keys);
+        let caller = Caller {
+            keeper,
+            _open: keeper.ask(),
+        };
+        if keeper.is_closed() {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
+        let entrant = Entrant {
+            takes: None,
+            ..caller.entrant(&call)
+        };
+        let alone = || keeper.queues.alone(queue, call.keys.permits());
+        let front = match keeper.enter(queue, entrant) {
+            Entry::Front(front) => front,
+            Entry::Busy(busy) if busy.is_here() => return Err(caller.busy(&call, busy)),
+            Entry::Busy(_) => alone(),
+            // What is being asked there was asked for before.
+            Entry::Behind(mut place) => match place.unheard() {
+                Some(Told::Front(front)) => front,
+                _ => alone(),
+            },
+        };
+        let mut asked = Asked::new(keeper, &mut call, queue, entrant.now);
+        let answer = asked.once(keeper.queues.is_contended(queue)).await;
+        caller.ask_on(asked, front, answer, None).await
+    })
 }
 
 /// One call on its way to its lease.

@@ -153,6 +153,11 @@ impl Context {
         })
     }
 
+    /// Who keeps leases of this process alone.
+    pub(super) fn local_keeper(&self) -> &Arc<Keeper> {
+        &self.local().keeper
+    }
+
     fn local(&self) -> &Local {
         self.fallbacks.local.get_or_init(|| {
             // A token of this process alone would be smaller than the store's last.

@@ -21,6 +21,7 @@ pub struct CallOptions {
     pub(super) permits: u32,
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
+    pub(super) reruns: bool,
 }
 
 /// What a call does while the store cannot be asked.
@@ -46,6 +47,7 @@ impl CallOptions {
             permits: 1,
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
+            reruns: false,
         }
     }
 
@@ -69,6 +71,17 @@ impl CallOptions {
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
+    }
+
+    /// Waits for a busy key where no other call does, as long as it may take.
+    pub const fn rerun(mut self) -> Self {
+        self.reruns = true;
+        self.wait = limits::MAX;
+        self
+    }
+
+    pub(crate) fn reruns(&self) -> bool {
+        self.reruns
     }
 
     /// Whether the lease is renewed.

@@ -90,6 +90,13 @@ impl LockKeys {
         Self::of(wanted, self.prefix, self.redactor())
     }
 
+    /// The name beside a lock that is made with this ending.
+    pub(crate) fn beside(&self, ending: &str) -> Self {
+        let beside = self.locks().iter().take(1);
+        let beside = beside.map(|lock| format!("{lock}{ending}"));
+        Self::of(beside, self.prefix, self.redactor())
+    }
+
     /// The whole lock keys, the client's prefix included.
     pub(crate) fn locks(&self) -> &[String] {
         match &self.locks {

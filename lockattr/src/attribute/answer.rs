@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 
 use super::ended::CallError;
 use super::policy::{
-    OnBusyError, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel, OnUnavailableError,
-    OnUnavailableSkip,
+    OnBusyError, OnBusyRerun, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel,
+    OnUnavailableError, OnUnavailableSkip,
 };
 
 /// `on_busy = skip`.
@@ -28,6 +28,13 @@ pub fn busy_skip<R: OnBusySkip>(ended: CallError) -> R {
 pub fn busy_error<R: OnBusyError>(ended: CallError) -> R {
     ended.tell_busy();
     R::answer(ended.error)
+}
+
+/// `on_busy = rerun`, where another call waits.
+#[must_use]
+pub fn busy_rerun<R: OnBusyRerun>(ended: CallError) -> R {
+    ended.tell_busy();
+    R::answer()
 }
 
 /// `on_busy = return …`.

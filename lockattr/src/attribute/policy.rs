@@ -78,6 +78,24 @@ impl<R: Skip> OnBusySkip for R {
     }
 }
 
+/// `on_busy = rerun`.
+#[diagnostic::on_unimplemented(
+    message = "`on_busy = rerun` has no value to return as `{Self}` for a call that is skipped",
+    label = "`{Self}` has no skip value",
+    note = "of the calls that come while one runs, one waits and runs after it, and the others are skipped",
+    note = "return `()`, an `Option<_>`, or a `Result<(), _>` or `Result<Option<_>, _>`, \
+            or implement `lockattr::Skip` for a type of your own"
+)]
+pub trait OnBusyRerun {
+    fn answer() -> Self;
+}
+
+impl<R: Skip> OnBusyRerun for R {
+    fn answer() -> Self {
+        R::skip()
+    }
+}
+
 /// `on_unavailable = skip`.
 #[diagnostic::on_unimplemented(
     message = "`on_unavailable = skip` has no value to return as `{Self}`",

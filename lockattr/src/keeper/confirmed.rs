@@ -6,7 +6,7 @@ use super::Keeper;
 use super::in_flight::{OnItsWay, RequestKind};
 use super::schedule::ScheduleKey;
 use crate::acquisition::{Acquisition, Event};
-use crate::error::Error;
+use crate::error::{Error, StoreError};
 use crate::store::{Found, Release};
 
 impl Keeper {
@@ -25,18 +25,8 @@ impl Keeper {
             self.forget(key);
             return Ok(());
         }
-        let _ = lease.happens(Event::Release);
-        let (owner, left_behind) = (lease.owner(), lease.leaves());
-        let claim = lease.claim(&owner, lease.ttl());
-        let release = Release::held(lease.slot(), &left_behind);
-        let released = self.ask_store(self.store.release(claim, release)).await;
-        // Not before: what is on its way for too long is given back by `release_as_well`.
-        self.forget(key);
-        self.left(lease);
-        match released {
+        match self.release_asked(key, lease).await {
             Ok(found) => {
-                let _ = lease.happens(Event::Answer);
-                self.release_unanswered(lease);
                 if found == Found::Ours || lease.may_be_released_by_keeper() {
                     self.counters.released();
                     return Ok(());
@@ -46,12 +36,54 @@ impl Keeper {
                 lease.recorded(crate::testing::What::Lost(found.loss()));
                 Err(lease.lost(found.loss()))
             }
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Has the store say that nothing is left of a lease, be it that it was lost: nobody in this process goes
+    /// on with it.
+    pub(crate) async fn release_for_certain(
+        self: &Arc<Self>,
+        key: ScheduleKey,
+        lease: &Arc<Acquisition>,
+    ) -> Result<(), StoreError> {
+        lease.give_back();
+        let _on_its_way = OnItsWay::new(&**self, RequestKind::Releasing);
+        if self.release_asked(key, lease).await? == Found::Ours {
+            self.counters.released();
+        }
+        if lease.is_unanswered() {
+            return Err(StoreError::in_doubt(
+                "a request that was never answered may still take the lock",
+            ));
+        }
+        Ok(())
+    }
+
+    async fn release_asked(
+        self: &Arc<Self>,
+        key: ScheduleKey,
+        lease: &Arc<Acquisition>,
+    ) -> Result<Found, StoreError> {
+        let _ = lease.happens(Event::Release);
+        let (owner, left_behind) = (lease.owner(), lease.leaves());
+        let claim = lease.claim(&owner, lease.ttl());
+        let release = Release::held(lease.slot(), &left_behind);
+        let released = self.ask_store(self.store.release(claim, release)).await;
+        // Not before: what is on its way for too long is given back by `release_as_well`.
+        self.forget(key);
+        self.left(lease);
+        match &released {
+            Ok(_) => {
+                let _ = lease.happens(Event::Answer);
+                self.release_unanswered(lease);
+            }
             Err(error) => {
                 let in_doubt = error.is_in_doubt();
-                self.tell_release_failed(lease, &error);
+                self.tell_release_failed(lease, error);
                 let _ = lease.happens(Event::Fail { in_doubt });
-                Ok(())
             }
         }
+        released
     }
 }

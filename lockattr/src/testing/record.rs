@@ -49,7 +49,7 @@ impl Record {
     }
 
     /// A call was answered.
-    pub(crate) fn answered(&self, outcome: &Result<Lease, Error>) {
+    pub(crate) fn answered(&self, outcome: Result<&Lease, &Error>) {
         match outcome {
             Ok(lease) if lease.has_joined() => self.happened(lease.key(), What::Joined),
             Ok(lease) => self.happened(lease.key(), What::Locked),

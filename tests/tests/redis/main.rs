@@ -77,6 +77,7 @@ mod repeated_releases;
 mod replicas;
 mod replicas_cluster;
 mod replicas_faults;
+mod rerun;
 mod rights;
 mod runtimes;
 mod secrets;

@@ -1,0 +1,168 @@
+//! `on_busy = rerun`: of the calls that come while one runs, one waits and runs after it, and the others are
+//! skipped.
+//!
+//! Who waits holds a lock beside that of the key, its *place*, and gives that back before its body begins. So
+//! who is refused the place was refused by a call whose body had not begun when the refused one had. That is
+//! the only reason for which a call is skipped.
+
+use super::{Call, CallOptions, Context, Nesting, Rare, WhenUnavailable, asking, rare};
+use crate::acquisition::LeaseOptions;
+use crate::call_site::CallSite;
+use crate::error::Error;
+use crate::key::{KeyError, Keys};
+use crate::lease::Lease;
+use crate::runtime::clock::Clock;
+
+/// What has become of a call that was neither unavailable, nor waited in vain.
+pub(crate) enum InTurn {
+    Held(Lease),
+    /// Another one waits, which runs in its stead.
+    Skipped(Error),
+}
+
+/// What a call has of the place.
+enum Place {
+    Held(Lease),
+    /// There are no places while the store is away, and the call may run all the same.
+    None,
+    Another,
+}
+
+impl Context {
+    /// Takes the lease of a call, for which it waits where it is the first to.
+    ///
+    /// Cancel-safe: a future that is dropped at any point gives back what it may have got, its place
+    /// included.
+    pub(crate) fn acquire_in_turn<'a>(
+        &'a self,
+        keys: Result<Keys, KeyError>,
+        options: &'a CallOptions,
+    ) -> Rare<'a, InTurn> {
+        rare(&self.keeper, async move {
+            let site = options.site;
+            let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
+            let outcome = match self.checked(keys, options) {
+                Ok(call) => self.take_in_turn(&call, options.when_unavailable).await,
+                Err(error) => Err(error),
+            };
+            match &outcome {
+                Ok(InTurn::Skipped(_)) => self.keeper.counters.busy(site),
+                outcome => self.count(site, outcome),
+            }
+            #[cfg(feature = "testing")]
+            self.keeper.counters.record.answered(match &outcome {
+                Ok(InTurn::Held(lease)) => Ok(lease),
+                Ok(InTurn::Skipped(error)) | Err(error) => Err(error),
+            });
+            waiting.over();
+            outcome
+        })
+    }
+
+    async fn take_in_turn(
+        &self,
+        call: &Call,
+        when_unavailable: WhenUnavailable,
+    ) -> Result<InTurn, Error> {
+        let mut now = call.clone().at_once();
+        let busy = match self.take(&mut now, when_unavailable, Nesting::Joins).await {
+            Err(busy @ Error::Busy { .. }) => busy,
+            outcome => return outcome.map(InTurn::Held),
+        };
+        let place = match self.take_place(call, when_unavailable).await? {
+            Place::Held(place) => Some(place),
+            Place::None => None,
+            Place::Another => return Ok(InTurn::Skipped(busy)),
+        };
+        let mut waits = call.clone();
+        let lease = self.take(&mut waits, when_unavailable, Nesting::Joins);
+        let lease = lease.await;
+        // While the place may stand there calls are skipped, which the body would not see; and where there is no
+        // body, it is this call's own repetition that would be.
+        let ended = match place {
+            Some(place) => place.end_for_certain().await,
+            None => Ok(()),
+        };
+        match (lease, ended) {
+            (Ok(_), Err(source)) if when_unavailable == WhenUnavailable::Fail => {
+                Err(call.unavailable(source))
+            }
+            (lease, _) => lease.map(InTurn::Held),
+        }
+    }
+
+    async fn take_place(
+        &self,
+        call: &Call,
+        when_unavailable: WhenUnavailable,
+    ) -> Result<Place, Error> {
+        let place = call.place();
+        let error = match asking::take_now(&self.keeper, place.clone()).await {
+            Ok(place) => return Ok(Place::Held(place)),
+            Err(error) => error,
+        };
+        match (error, when_unavailable) {
+            (Error::Busy { .. }, _) => Ok(Place::Another),
+            (error @ Error::Unavailable { .. }, WhenUnavailable::Run)
+                if self.may_fall_back(&error) =>
+            {
+                Ok(Place::None)
+            }
+            (error @ Error::Unavailable { .. }, WhenUnavailable::Local)
+                if self.may_fall_back(&error) =>
+            {
+                let clock = Clock::of_caller();
+                let place = Call {
+                    clock,
+                    give_up: clock.now(),
+                    ..place
+                };
+                match asking::take_now(self.local_keeper(), place).await {
+                    Ok(place) => Ok(Place::Held(place)),
+                    Err(Error::Busy { .. }) => Ok(Place::Another),
+                    Err(error) => Err(error),
+                }
+            }
+            (Error::Unavailable { source, .. }, _) => Err(call.unavailable(source)),
+            (error, _) => Err(error),
+        }
+    }
+}
+
+impl Call {
+    /// The call for the place of those that wait for this one's key: of one function, since a run of another
+    /// one does not see what this one is for.
+    fn place(&self) -> Self {
+        let options = &self.options;
+        let function = fingerprint(options.site.function());
+        Self {
+            keys: self.keys.beside(&format!("%{function:016x}%rerun")),
+            options: LeaseOptions::plain(CallSite::unnamed(), options.ttl, true),
+            ..self.clone().at_once()
+        }
+    }
+}
+
+/// The FNV-1a hash of a text: the same in every program.
+fn fingerprint(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of the description of FNV.
+    #[test]
+    fn fingerprints_are_fnv_1a() {
+        for (text, hash) in [
+            ("", 0xcbf2_9ce4_8422_2325),
+            ("a", 0xaf63_dc4c_8601_ec8c),
+            ("foobar", 0x8594_4171_f739_67e8),
+        ] {
+            assert_eq!(fingerprint(text), hash);
+        }
+    }
+}
