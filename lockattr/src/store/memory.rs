@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUp, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Listed, Release, Renewed, Reply, Store, Token, WakeUp,
+    WakeUps,
 };
 use crate::error::StoreError;
 
@@ -16,6 +17,7 @@ use crate::error::StoreError;
 mod inspect;
 mod locks;
 mod slots;
+mod standing;
 
 pub(crate) use locks::Refusal;
 use locks::{Holder, Locks};
@@ -197,6 +199,13 @@ impl Store for Memory {
     fn settled<'a>(&'a self, _: &'a str) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         // Every step is done when its future is first polled.
         Box::pin(async { Duration::ZERO })
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        self.step(move |state| {
+            let listed = state.locks.listed(|name| name == lock).pop();
+            Ok(listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0)))
+        })
     }
 
     fn in_callers_time(&self) -> bool {
