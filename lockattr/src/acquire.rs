@@ -152,7 +152,6 @@ impl Context {
     }
 
     /// A key as it is shown where no call says otherwise.
-    #[cfg(feature = "inspect")]
     pub(crate) fn told_key(&self, key: &str) -> String {
         match self.redaction.of_call(None) {
             Some(redactor) => redactor.redacted(key),

@@ -17,12 +17,14 @@ mod inspector;
 mod installed;
 mod nodes;
 mod request;
+mod status;
 
 pub use builder::ClientBuilder;
 #[cfg(feature = "inspect")]
 pub use inspector::{Inspector, Listing};
 use installed::Installed;
 pub use request::LockRequest;
+pub use status::{Holder, Status, StatusRequest};
 
 /// The client of the process.
 static INSTALLED: Installed = Installed::none();

@@ -154,7 +154,7 @@ pub mod testing;
 
 pub use acquire::around::current;
 pub use attribute::policy::{Fail, Skip};
-pub use client::{Client, ClientBuilder, LockRequest};
+pub use client::{Client, ClientBuilder, Holder, LockRequest, Status, StatusRequest};
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub use client::{Inspector, Listing};

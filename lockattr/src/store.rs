@@ -33,6 +33,7 @@ pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;
+mod standing;
 pub(crate) mod unguarded;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -42,6 +43,7 @@ pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
 pub use held_leases::HeldLeases;
 pub(crate) use held_leases::LeaseTable;
 pub use request::{Attempt, Claim, Held, Leave, Release};
+pub use standing::{Entry, EntryKind, Listed};
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -136,6 +138,19 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// where a lease is not renewed, by its deadline.
     fn tell_ended(&self, leases: HeldLeases) {
         drop(leases);
+    }
+
+    /// What stands under a lock and how many wait for it, read in one moment as far as that can be: nothing is
+    /// written, and nobody is kept from anything. At least so many of its slots are looked at.
+    ///
+    /// A store that cannot say leaves this as it is: to ask is refused then.
+    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
+        let _ = (lock, permits);
+        Box::pin(async {
+            Err(StoreError::invalid(
+                "its store does not tell the status of a lock",
+            ))
+        })
     }
 
     /// Whether leases live in the time of the calling tokio runtime, which tests may pause, rather
@@ -316,6 +331,10 @@ macro_rules! forward {
 
             fn tell_ended(&self, leases: HeldLeases) {
                 (**self).tell_ended(leases);
+            }
+
+            fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
+                (**self).status(lock, permits)
             }
 
             fn in_callers_time(&self) -> bool {

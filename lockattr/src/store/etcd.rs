@@ -29,7 +29,8 @@ use self::proto::{LeaseGrant, LeaseGranted, LeaseId, Nothing, Op, Range, Request
 use self::wakeups::Waiting;
 use self::wire::Names;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewed, Reply, Store, Token,
+    WakeUps,
 };
 use crate::error::{Error, StoreError};
 use crate::runtime::background::Background;
@@ -46,10 +47,12 @@ mod keep_alives;
 mod leases;
 mod login;
 mod members;
+mod met;
 mod proto;
 mod release;
 mod renew;
 mod settled;
+mod standing;
 mod token;
 mod url;
 mod view;
@@ -237,6 +240,10 @@ impl Store for Etcd {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.settle(owner))
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        Box::pin(async move { self.standing(lock).await.map_err(Fault::told) })
     }
 
     #[cfg(feature = "inspect")]

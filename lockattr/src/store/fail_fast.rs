@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
-    Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
+    Store, Token, WakeUps,
 };
 use crate::error::StoreError;
 use crate::runtime::background::Background;
@@ -270,6 +270,10 @@ impl Store for FailFast {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.0.store.tell_ended(leases);
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
+        self.0.store.status(lock, permits)
     }
 
     fn in_callers_time(&self) -> bool {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Release, Renewed, Reply, Store, Token,
-    WakeUp, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Listed, Release, Renewed, Reply, Store,
+    Token, WakeUp, WakeUps,
 };
 use crate::error::{LossCause, StoreError};
 
@@ -17,6 +17,7 @@ use crate::error::{LossCause, StoreError};
 mod inspect;
 mod locks;
 mod slots;
+mod standing;
 
 pub(crate) use locks::Refusal;
 use locks::{Holder, Locks};
@@ -241,6 +242,13 @@ impl Store for Memory {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.state().clients.push(leases);
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        self.step(move |state| {
+            let listed = state.locks.listed(|name| name == lock).pop();
+            Ok(listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0)))
+        })
     }
 
     fn in_callers_time(&self) -> bool {

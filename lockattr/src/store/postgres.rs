@@ -19,7 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewed, Reply, Store, Token,
+    WakeUps,
 };
 use crate::error::{Error, StoreError};
 use crate::runtime::background::{Background, Elapsed};
@@ -41,6 +42,7 @@ mod release;
 mod renew;
 mod server;
 mod sql;
+mod standing;
 mod target;
 mod tls;
 mod token;
@@ -298,6 +300,10 @@ impl Store for Postgres {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         Box::pin(self.nothing_comes(owner))
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        Box::pin(self.standing(lock))
     }
 
     #[cfg(feature = "inspect")]

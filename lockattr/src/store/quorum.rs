@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
-    Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
+    Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
@@ -45,12 +45,14 @@ mod context;
 mod health;
 #[cfg(feature = "inspect")]
 mod inspect;
+mod judged;
 mod losses;
 mod node;
 mod owned;
 mod release;
 mod renew;
 mod requests;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -170,6 +172,10 @@ impl Store for Quorum {
         for node in self.nodes.iter() {
             node.tell_ended(&leases);
         }
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        Box::pin(self.standing(lock))
     }
 
     fn in_callers_time(&self) -> bool {

@@ -28,8 +28,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
-    Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
+    Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
@@ -63,6 +63,7 @@ mod restart;
 mod script;
 mod sentinel;
 mod server;
+mod standing;
 mod stored;
 mod subscriber;
 mod subscription;
@@ -321,6 +322,10 @@ impl Store for Redis {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.watch_losses(leases, KeepsAll);
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
+        Box::pin(async move { self.standing(lock, permits).await.map_err(Fault::told) })
     }
 
     #[cfg(feature = "inspect")]

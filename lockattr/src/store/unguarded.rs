@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Release, Renewal, Renewed, Reply, Store, Token,
+    Acquired, Attempt, Claim, Found, Held, Listed, Release, Renewal, Renewed, Reply, Store, Token,
     relied_on_until,
 };
 use crate::error::StoreError;
@@ -42,6 +42,10 @@ impl Store for Unguarded {
                 "the body runs without a lock, and there is no token without one",
             ))
         })
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        Box::pin(async move { Ok(Listed::new(lock, Vec::new(), 0)) })
     }
 
     fn in_callers_time(&self) -> bool {

@@ -63,6 +63,7 @@ mod protocol;
 mod release;
 mod renew;
 mod session;
+mod standing;
 mod step;
 mod token;
 mod url;
@@ -79,8 +80,8 @@ use self::step::Step;
 pub(crate) use self::url::{Ensemble, ensemble};
 use self::wakeups::OfOwner;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
-    Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
+    Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 
@@ -205,6 +206,10 @@ impl Store for ZooKeeper {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.session.claims().tell_ended(leases);
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+        Box::pin(async move { Ok(self.standing(lock).await?) })
     }
 
     #[cfg(feature = "inspect")]

@@ -6,6 +6,7 @@ use lockattr::store::inspect::{Ended, Entry, EntryKind, Severity};
 use lockattr::{Client, Error, Lease, distributed_lock};
 use tests::etcd::Etcd;
 use tests::inspected::{end, entry, is_held_by, list, show};
+use tests::statuses::{is_told_of_everything, is_told_of_slots};
 use tests::wait;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -273,4 +274,12 @@ async fn a_healthy_cluster_has_no_fault_and_a_member_that_is_away_is_one() {
         .iter()
         .any(|finding| finding.part == away && finding.severity == Severity::Fault);
     assert!(is_told, "{findings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_taking_it_a_client_is_told_who_holds_a_key() {
+    let cluster = Etcd::start(1);
+    let (locks, others) = (client(&cluster).await, client(&cluster).await);
+    is_told_of_everything(&locks, &others, TTL).await;
+    is_told_of_slots(&locks, &others, TTL).await;
 }

@@ -6,6 +6,7 @@ use lockattr::store::inspect::{Ended, EntryKind, Finding, Severity};
 use lockattr::{Client, Error, Lease, LossCause, distributed_lock};
 use tests::inspected::{end, entry, list, show};
 use tests::postgres::Postgres;
+use tests::statuses::{is_told_of_everything, is_told_of_slots};
 use tests::wait;
 use tokio::task::JoinHandle;
 
@@ -242,4 +243,12 @@ async fn a_healthy_server_is_fine_and_what_harms_locks_is_told() {
     let _standby = server.standby();
     let found = diagnosed(&locks).await;
     assert_eq!(topics(&found, Severity::Advice), ["standbys"], "{found:?}");
+}
+
+#[tokio::test]
+async fn without_taking_it_a_client_is_told_who_holds_a_key() {
+    let (server, locks) = pair().await;
+    let others = client(&server).await;
+    is_told_of_everything(&locks, &others, SLACK * 4).await;
+    is_told_of_slots(&locks, &others, SLACK * 4).await;
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use lockattr::store::inspect::{Ended, Entry, EntryKind, Finding, Severity};
 use lockattr::{Client, Error, LossCause, distributed_lock};
 use tests::inspected::{end, entry, list, show};
+use tests::statuses::{is_told_of_everything, is_told_of_slots};
 use tests::zookeeper::{Control, Ensemble};
 use tokio::time::timeout;
 
@@ -344,4 +345,11 @@ async fn a_right_that_is_missing_is_a_fault_and_names_itself() {
     assert!(rights.found.contains("cdrw"), "{rights:?}");
     let refused = locks.inspect().unwrap().list("").next().await.unwrap_err();
     assert!(refused.to_string().contains("cdrw"), "{refused}");
+}
+
+#[tokio::test]
+async fn without_taking_it_a_client_is_told_who_holds_a_key() {
+    let (locks, others) = (a_client().await, a_client().await);
+    is_told_of_everything(&locks, &others, seconds(5)).await;
+    is_told_of_slots(&locks, &others, seconds(5)).await;
 }

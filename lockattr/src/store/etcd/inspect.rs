@@ -11,10 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use super::acquire::delete;
 use super::fault::Fault;
-use super::members::{Answer, TXN};
-use super::proto::{KeyValue, Request, Response, Txn, TxnAnswer};
+use super::proto::Txn;
 use super::wire::{self, Stored};
-use super::{Etcd, op, range};
+use super::{Etcd, range};
 use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::{
@@ -22,14 +21,11 @@ use crate::store::inspect::{
 };
 
 mod doctor;
-mod entry;
 mod list;
-mod met;
 mod proto;
 mod ranges;
 
 use list::GatheredLocks;
-use met::Met;
 
 /// So many of those who wait are shown.
 const MOST_SHOWN: usize = 1000;
@@ -65,42 +61,8 @@ impl Inspect for Etcd {
 }
 
 impl Etcd {
-    /// A transaction in nobody's name.
-    async fn ask_once(&self, txn: Txn) -> Result<Answer<TxnAnswer>, Fault> {
-        let patience = self.0.members.patience();
-        self.0.members.call(TXN, txn, patience, drop).await
-    }
-
-    /// What stands under some keys, in one moment.
-    async fn read(
-        &self,
-        ranges: impl IntoIterator<Item = super::proto::Range>,
-    ) -> Result<Vec<KeyValue>, Fault> {
-        let success = ranges.into_iter().map(|range| op(Request::Range(range)));
-        let txn = Txn {
-            success: success.collect(),
-            ..Txn::default()
-        };
-        let answer = self.ask_once(txn).await?.message;
-        let kvs = answer.responses.into_iter().map(|one| match one.response {
-            Some(Response::Range(range)) => range.kvs,
-            _ => Vec::new(),
-        });
-        Ok(kvs.flatten().collect())
-    }
-
     async fn shown(&self, lock: &str) -> Result<Shown, Fault> {
-        let names = &self.0.names;
-        let ranges = [
-            range(names.slot(lock, 0)),
-            names.more_slots(lock),
-            names.queue(lock),
-        ];
-        let mut met = Met::default();
-        for kv in self.read(ranges).await? {
-            met.add(names, kv);
-        }
-        let keys = met.take(lock);
+        let keys = self.keys(lock).await?;
         let waiting = keys
             .waiting()
             .filter_map(|place| match Stored::read(place) {

@@ -62,7 +62,6 @@ impl Names {
     }
 
     /// Which key of which lock this is, if it may be one.
-    #[cfg(feature = "inspect")]
     pub(super) fn read<'k>(&self, key: &'k [u8]) -> Option<KeyOf<'k>> {
         let key = std::str::from_utf8(key).ok()?;
         let rest = key.strip_prefix(&self.prefix)?;
@@ -100,7 +99,6 @@ impl Names {
 }
 
 /// What a key is of a lock.
-#[cfg(feature = "inspect")]
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeyOf<'k> {
     Slot(&'k str, usize),
@@ -285,7 +283,6 @@ mod tests {
         assert_eq!(names.raise("lock:sync:42"), b"lock:token:{lock:sync:42}");
     }
 
-    #[cfg(feature = "inspect")]
     #[test]
     fn keys_are_read_as_they_were_made() {
         for prefix in ["lock:", ""] {

@@ -1,15 +1,12 @@
 //! What the locks of this process look like to people.
 
-use std::collections::BTreeMap;
 use std::mem;
 
-use super::locks::{Holder, Locks, now};
 use super::{Memory, slots};
 use crate::owner;
 use crate::store::Reply;
 use crate::store::inspect::{
-    Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiter,
-    matches,
+    Ended, Entry, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiter, matches,
 };
 
 impl Inspect for Memory {
@@ -91,63 +88,13 @@ impl Listing for Whole<'_> {
     }
 }
 
-impl Locks {
-    /// The locks of which something stands there or somebody waits, by key.
-    fn listed(&self, wanted: impl Fn(&str) -> bool) -> Vec<Listed> {
-        let now = now();
-        let mut locks = BTreeMap::new();
-        for (name, stored) in self.entries.iter().filter(|(_, entry)| entry.until > now) {
-            let (lock, slot) = slots::parts(name);
-            if !wanted(lock) {
-                continue;
-            }
-            let kind = match &stored.by {
-                Holder::Owner(owner, since) if owner.starts_with(NOBODY) => EntryKind::Closed {
-                    owner: owner.clone(),
-                    since: Some(*since),
-                },
-                Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => EntryKind::Held {
-                    owner: owner.clone(),
-                    since: Some(*since),
-                },
-                Holder::Done(since) => EntryKind::Done { since: *since },
-            };
-            let remaining = stored.until.saturating_duration_since(now);
-            let listed = locks.entry(lock).or_insert_with(|| none(lock));
-            listed.entries.push(Entry::new(slot, kind, Some(remaining)));
-            let permits = listed.permits.max(Some(stored.permits));
-            listed.permits = permits.filter(|permits| *permits > 1);
-        }
-        for waiter in &self.waiters {
-            let mut names: Vec<_> = waiter.slots.names().iter().collect();
-            names.dedup_by_key(|name| slots::parts(name).0);
-            for lock in names.into_iter().map(|name| slots::parts(name).0) {
-                if wanted(lock) {
-                    locks.entry(lock).or_insert_with(|| none(lock)).waiters += 1;
-                }
-            }
-        }
-        let mut locks: Vec<_> = locks.into_values().collect();
-        for listed in &mut locks {
-            listed.entries.sort_by_key(|entry| entry.slot);
-        }
-        locks
-    }
-}
-
-/// What stands before the origin of a lock that was left closed.
-const NOBODY: &str = "00000000000000000000000000000000@";
-
-fn none(lock: &str) -> Listed {
-    Listed::new(lock, Vec::new(), 0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::client::Client;
+    use crate::store::EntryKind;
 
     #[tokio::test(start_paused = true)]
     async fn what_is_held_is_listed_shown_and_ended() {

@@ -57,7 +57,6 @@ impl<'a> Slots<'a> {
 }
 
 /// The lock and the slot whose name this is.
-#[cfg(feature = "inspect")]
 pub(super) fn parts(name: &str) -> (&str, usize) {
     let slot = name
         .strip_prefix('{')

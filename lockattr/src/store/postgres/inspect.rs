@@ -10,12 +10,12 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::mem;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::acquire::{can_be_stored, number};
 use super::live::{unexpected, value};
 use super::target::Address;
-use super::{Postgres, sql};
+use super::{Postgres, sql, standing};
 use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::{
@@ -116,11 +116,6 @@ fn ending(lock: &str, entry: &Entry) -> Result<String, StoreError> {
     ))
 }
 
-/// A moment that the server has told.
-fn moment(micros: u64) -> SystemTime {
-    UNIX_EPOCH + Duration::from_micros(micros)
-}
-
 fn micros(moment: SystemTime) -> u128 {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros()
@@ -173,8 +168,8 @@ impl Listing for Names<'_> {
             let locks = if met.is_empty() {
                 Vec::new()
             } else {
-                let (answer, _) = self.postgres.step(&read::some(&met), None).await?;
-                read::listed(&met, &answer)?
+                let (answer, _) = self.postgres.step(&standing::some(&met), None).await?;
+                standing::listed(&met, &answer)?
             };
             let listed = locks.iter().map(|listed| listed.lock.clone());
             self.listed.extend(listed);

@@ -5,6 +5,7 @@
 //! `show` tells it as what each node has. Nodes that do not answer are missing, and a list needs a majority.
 
 use super::Quorum;
+use super::judged::{entries, is_same};
 use super::votes::{majority, unavailable};
 use crate::error::StoreError;
 use crate::runtime::together::all;
@@ -13,10 +14,8 @@ use crate::store::inspect::{
 };
 use crate::store::{Reply, Store};
 
-mod judged;
 mod list;
 
-use judged::{entries, is_same};
 use list::QuorumLocks;
 
 impl Quorum {

@@ -26,8 +26,8 @@ use super::{Redis, RedisConfig};
 use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
-    Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
+    Store, Token, WakeUps,
 };
 
 mod check;
@@ -273,6 +273,26 @@ impl Cluster {
         }
     }
 
+    /// What stands under a lock. While its hash slot moves, who waits for it is not counted.
+    async fn standing_steered(
+        &self,
+        lock: &str,
+        permits: u32,
+        deadline: &mut Deadline<'_>,
+    ) -> Result<Listed, Fault> {
+        let mut steering = Steering::new(&self.nodes, slot_of(lock));
+        loop {
+            let mut node = steering.next(deadline).await?;
+            if steering.is_split && permits == 1 {
+                node = Arc::new(node.without_queues());
+            }
+            match node.standing_once(lock, permits, deadline).await {
+                Err(fault) => steering.failed(node, fault),
+                answer => return answer,
+            }
+        }
+    }
+
     /// Whether all locks of a claim are in one hash slot, as is the only one of most.
     fn is_in_one_slot(claim: &Claim<'_>) -> bool {
         let [first, others @ ..] = claim.locks else {
@@ -379,6 +399,14 @@ impl Store for Cluster {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.nodes.tell_ended(leases);
+    }
+
+    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
+        Box::pin(async move {
+            let mut deadline = self.long_deadline();
+            let standing = self.standing_steered(lock, permits, &mut deadline).await;
+            standing.map_err(|fault| fault.error)
+        })
     }
 
     #[cfg(feature = "inspect")]

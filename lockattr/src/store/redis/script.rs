@@ -22,6 +22,7 @@ pub(super) struct Scripts {
     /// Shared with the task that gives back grants that nobody waits for.
     pub(super) release: Arc<Lua>,
     pub(super) token: Lua,
+    pub(super) status: Lua,
     #[cfg(feature = "inspect")]
     pub(super) inspect: Lua,
 }
@@ -44,8 +45,15 @@ impl Scripts {
                 include_str!("release.lua")
             ))),
             token: Lua::new(concat!(include_str!("find.lua"), include_str!("token.lua"))),
+            status: Lua::new(concat!(
+                include_str!("look.lua"),
+                include_str!("status.lua")
+            )),
             #[cfg(feature = "inspect")]
-            inspect: Lua::new(include_str!("inspect.lua")),
+            inspect: Lua::new(concat!(
+                include_str!("look.lua"),
+                include_str!("inspect.lua")
+            )),
         }
     }
 }

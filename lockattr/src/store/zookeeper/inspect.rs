@@ -16,19 +16,24 @@ use super::ZooKeeper;
 use super::fault::Failure;
 use super::listing::server_time;
 use super::names;
-use super::protocol::{Code, Request};
-use super::step::{ServerTime, Step, TRIES};
+use super::protocol::{Code, Request, children};
+use super::standing::{Read, read, read_now};
+use super::step::Step;
 use crate::error::StoreError;
+use crate::owner;
 use crate::store::Reply;
 use crate::store::inspect::Listing as Pages;
 use crate::store::inspect::{
-    Ended, Entry, EntryKind, Finding, Inspect, Listed, Page, Shown, matches,
+    Ended, Entry, EntryKind, Finding, Inspect, Listed, Page, Shown, Waiter, matches,
 };
 
 mod doctor;
-mod read;
+mod leader;
 
-use read::{locks, read};
+use leader::LeadersClock;
+
+/// So many of those who wait are shown.
+const MOST_SHOWN: usize = 1000;
 
 /// So many locks are read at the same time, and make a page: a server takes 1,000 requests at a time from all.
 const AT_A_TIME: usize = 200;
@@ -40,7 +45,7 @@ impl Inspect for ZooKeeper {
             prefix,
             pattern,
             left: None,
-            clock: None,
+            clock: LeadersClock::default(),
         })
     }
 
@@ -64,7 +69,7 @@ struct ReadLocks<'a> {
     pattern: &'a str,
     /// Those that are not listed yet; `None` before the first page.
     left: Option<Vec<String>>,
-    clock: Option<ServerTime>,
+    clock: LeadersClock,
 }
 
 impl Pages for ReadLocks<'_> {
@@ -89,7 +94,7 @@ impl Pages for ReadLocks<'_> {
             // Where that fails, the next page tries them again.
             let read = read(&step, &left[from..], &mut self.clock).await?;
             left.truncate(from);
-            let locks = read.into_iter().map(|read| read.shown.listed);
+            let locks = read.into_iter().map(|read| read.listed);
             let is_lock = |listed: &Listed| !listed.entries.is_empty() || listed.waiters > 0;
             Ok(Some(Page::new(locks.filter(is_lock).collect())))
         })
@@ -98,21 +103,8 @@ impl Pages for ReadLocks<'_> {
 
 impl ZooKeeper {
     async fn show_now(&self, step: &Step<'_>, lock: &str) -> Result<Shown, Failure> {
-        // The server that is asked has everything then that was decided before, and answers in order.
-        let synced = step.send(Request::sync());
-        let lock = [lock.to_owned()];
-        let mut clock = None;
-        let mut tries = TRIES;
-        let shown = loop {
-            tries -= 1;
-            let read = read(step, &lock, &mut clock).await?;
-            match read.into_iter().next() {
-                Some(read) if !read.has_changed || tries == 0 => break read.shown,
-                _ => {}
-            }
-        };
-        synced.answer().await?;
-        Ok(shown)
+        let read = read_now(step, lock, &mut LeadersClock::default()).await?;
+        Ok(shown(read))
     }
 
     async fn end_shown(&self, lock: &str, entry: &Entry) -> Result<Ended, StoreError> {
@@ -199,4 +191,26 @@ async fn end_mark(
         }
     }
     Ok(false)
+}
+
+/// The names of all locks. What else is below the root is none.
+async fn locks(step: &Step<'_>) -> Result<Vec<String>, Failure> {
+    let root = if step.root.is_empty() { "/" } else { step.root };
+    let synced = step.send(Request::sync());
+    let nodes = match step.ask(Request::list(root, false)).await {
+        Ok(answer) => children(&answer.body)?,
+        Err(Failure::Refused(Code::NO_NODE, _)) => Vec::new(),
+        Err(failure) => return Err(failure),
+    };
+    synced.answer().await?;
+    Ok(nodes.iter().filter_map(|node| names::lock(node)).collect())
+}
+
+fn shown(read: Read) -> Shown {
+    let queue = read.queue.into_iter().take(MOST_SHOWN);
+    let queue = queue.map(|(owner, ttl)| {
+        let since = owner::since(&owner);
+        Waiter::new(owner, since, Some(ttl))
+    });
+    Shown::new(read.listed, queue.collect())
 }

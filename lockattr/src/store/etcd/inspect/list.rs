@@ -2,7 +2,6 @@
 
 use std::vec::IntoIter;
 
-use super::met::{Keys, Met};
 use super::proto::{RangePart, RangePartAnswer};
 use super::ranges::{Span, spans};
 use crate::runtime::together::{Boxed, all};
@@ -10,6 +9,7 @@ use crate::store::Reply;
 use crate::store::etcd::Etcd;
 use crate::store::etcd::fault::Fault;
 use crate::store::etcd::members::Answer;
+use crate::store::etcd::met::{Keys, Met};
 use crate::store::inspect::{Listed, Listing, Page, matches};
 
 const RANGE: &str = "/etcdserverpb.KV/Range";

@@ -4,12 +4,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::config::Host;
 
-use super::{moment, number, value};
+use super::{number, value};
 use crate::error::StoreError;
 use crate::owner::Origin;
 use crate::store::Claim;
 use crate::store::inspect::{Finding, Inspect, Severity};
 use crate::store::postgres::Postgres;
+use crate::store::postgres::standing::moment;
 
 mod facts;
 

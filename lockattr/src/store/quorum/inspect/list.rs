@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::super::Quorum;
+use super::super::judged::entries;
 use super::super::votes::{majority, unavailable};
-use super::judged::entries;
 use crate::error::StoreError;
 use crate::runtime::together::all;
 use crate::store::Reply;

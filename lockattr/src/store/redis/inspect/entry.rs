@@ -5,72 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::owner;
-use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
+use crate::store::EntryKind;
+use crate::store::inspect::{Shown, Waiter};
 use crate::store::redis::reply::{integer, text};
-use crate::store::redis::stored::Stored;
-
-/// What stands in a slot, and how many slots there are for its holder, where that is told.
-#[derive(Debug)]
-pub(super) struct FoundEntry {
-    entry: Entry,
-    permits: Option<u32>,
-}
-
-/// What is found in a slot; `None` where it has gone while it was read.
-pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Option<FoundEntry> {
-    let remaining = match u64::try_from(remaining) {
-        Ok(millis) => Some(Duration::from_millis(millis)),
-        Err(_) if remaining == -1 => None,
-        Err(_) => return None,
-    };
-    let (kind, permits) = match kind {
-        "none" => return None,
-        "string" if remaining.is_none() => (foreign("a string without expiry"), None),
-        "string" => of_string(value),
-        kind => (foreign(&format!("a {kind}")), None),
-    };
-    Some(FoundEntry {
-        entry: Entry::new(slot, kind, remaining),
-        permits,
-    })
-}
-
-fn of_string(value: &str) -> (EntryKind, Option<u32>) {
-    match Stored::read(value) {
-        Stored::Held {
-            owner,
-            since,
-            permits,
-        } => {
-            let owner = owner.to_owned();
-            (EntryKind::Held { owner, since }, permits)
-        }
-        Stored::Closed { origin, since } => {
-            let owner = nobody(origin);
-            (EntryKind::Closed { owner, since }, None)
-        }
-        Stored::Done { since } => (EntryKind::Done { since }, None),
-        Stored::Other => (foreign("a string that no lock has written"), None),
-    }
-}
-
-/// The owner of a lock that was left closed.
-fn nobody(origin: &str) -> String {
-    format!("{:032}@{origin}", 0)
-}
-
-/// A lock with what was found in its slots.
-pub(super) fn listed(lock: &str, found: Vec<FoundEntry>, waiters: u64) -> Listed {
-    let permits = found.iter().filter_map(|found| found.permits).max();
-    let entries = found.into_iter().map(|found| found.entry).collect();
-    Listed::new(lock, entries, waiters).permits(permits)
-}
-
-fn foreign(found: &str) -> EntryKind {
-    EntryKind::Foreign {
-        found: found.to_owned(),
-    }
-}
+use crate::store::redis::standing::{listed, read_slots};
 
 /// What is stored where an entry was found, or how that begins, if it may be ended. A holder is known by its
 /// owner, and what is nobody's by since when as well.
@@ -109,18 +47,7 @@ pub(super) fn shown(lock: &str, answer: &Value) -> Option<Shown> {
     let [Value::Array(slots), waiters, Value::Array(queue)] = parts.as_slice() else {
         return None;
     };
-    let mut in_slots = Vec::with_capacity(slots.len());
-    for slot in slots {
-        let Value::Array(parts) = slot else {
-            return None;
-        };
-        let [slot, kind, value, remaining] = parts.as_slice() else {
-            return None;
-        };
-        let slot = usize::try_from(integer(slot)?).ok()?;
-        let (kind, value) = (text(kind)?, text(value)?);
-        in_slots.extend(found(slot, &kind, &value, integer(remaining)?));
-    }
+    let in_slots = read_slots(slots)?;
     let waiters = u64::try_from(integer(waiters)?).ok()?;
     let queue = queue.iter().filter_map(|entry| waiting(&text(entry)?));
     Some(Shown::new(listed(lock, in_slots, waiters), queue.collect()))
@@ -129,6 +56,7 @@ pub(super) fn shown(lock: &str, answer: &Value) -> Option<Shown> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::redis::standing::{foreign, found, nobody};
 
     #[test]
     fn what_is_stored_is_shown_and_found_again() {

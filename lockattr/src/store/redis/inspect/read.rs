@@ -5,7 +5,7 @@
 
 use redis::{Cmd, Value};
 
-use super::entry::{self, FoundEntry};
+use super::entry;
 use super::scan::MetLocks;
 use super::{MOST_SHOWN, Route};
 use crate::error::StoreError;
@@ -14,6 +14,7 @@ use crate::runtime::together::{Boxed, all, both};
 use crate::store::inspect::{Listed, Shown};
 use crate::store::redis::names::Names;
 use crate::store::redis::reply::{integer, text};
+use crate::store::redis::standing::{self, FoundEntry};
 
 /// So many locks are read at the same time, and make a page.
 const AT_A_TIME: usize = 64;
@@ -74,7 +75,7 @@ async fn read(
     let slots = read_slots(route, names, lock, &slots);
     let (found, waiters) = both(slots, route.ask(lock, &count)).await;
     let waiters = or_other(waiters)?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
-    Ok(entry::listed(lock, found?, waiters.unwrap_or(0)))
+    Ok(standing::listed(lock, found?, waiters.unwrap_or(0)))
 }
 
 /// The same with who waits, where the keys of a lock are on several nodes: not in one moment.
@@ -104,7 +105,7 @@ pub(in crate::store::redis) async fn shown_by_parts(
     let queue = queue
         .iter()
         .filter_map(|entry| entry::waiting(&text(entry)?));
-    let listed = entry::listed(lock, found, waiters.unwrap_or(0));
+    let listed = standing::listed(lock, found, waiters.unwrap_or(0));
     Ok(Shown::new(listed, queue.collect()))
 }
 
@@ -144,7 +145,7 @@ async fn read_slot(
             (text(&kind).unwrap_or_default(), String::new())
         }
     };
-    Ok(entry::found(slot, &kind, &value, remaining))
+    Ok(standing::found(slot, &kind, &value, remaining))
 }
 
 /// `None` where something of another type is stored there.

@@ -14,7 +14,7 @@ use super::super::ZooKeeper;
 use super::super::protocol::Request;
 use super::super::step::ServerTime;
 use super::super::url::Host;
-use super::read::leaders_time;
+use super::leader::leaders_time;
 use crate::error::StoreError;
 use crate::runtime::together::{Boxed, all};
 use crate::store::Claim;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::store::etcd::proto::KeyValue;
-use crate::store::etcd::wire::{KeyOf, Names, Stored};
+use super::proto::KeyValue;
+use super::wire::{KeyOf, Names, Stored};
 
 #[derive(Default)]
 pub(super) struct Met(BTreeMap<String, Keys>);
@@ -36,12 +36,14 @@ impl Met {
         self.0.remove(lock).unwrap_or_default().sorted()
     }
 
+    #[cfg(feature = "inspect")]
     pub(super) fn pop(&mut self) -> Option<(String, Keys)> {
         let (lock, keys) = self.0.pop_first()?;
         Some((lock, keys.sorted()))
     }
 
     /// Leaves the locks that are asked for.
+    #[cfg(feature = "inspect")]
     pub(super) fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
         self.0.retain(|lock, _| wanted(lock));
     }

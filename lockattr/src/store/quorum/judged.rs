@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use super::super::votes::majority;
-use crate::store::inspect::{Entry, EntryKind, Listed};
+use super::votes::majority;
+use crate::store::{Entry, EntryKind, Listed};
 
 /// What a majority of so many nodes has of a lock.
 pub(super) fn entries(known: &[&Listed], nodes: usize) -> Vec<Entry> {

@@ -1,38 +1,67 @@
-//! What each of some locks is, read at the same time.
+//! What stands under locks, for whoever asks without taking them; of many, read at the same time.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use super::super::fault::Failure;
-use super::super::listing::{Listing, Mark, server_time};
-use super::super::names;
-use super::super::protocol::{Code, NodeKind, Request, children, data};
-use super::super::session::Pending;
-use super::super::step::{ServerTime, Step, listed};
+use super::fault::Failure;
+use super::listing::{Listing, Mark, server_time};
+use super::protocol::{Code, Request, data};
+use super::session::Pending;
+use super::step::{Step, TRIES, listed};
+use super::{ZooKeeper, names};
 use crate::owner;
-use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
-
-/// So many of those who wait are shown.
-const MOST_SHOWN: usize = 1000;
+use crate::store::{Entry, EntryKind, Listed};
 
 /// Who has left a lock closed, which is not stored.
 const CLOSED: &str = "closed@its last holder";
 
-/// The names of all locks. What else is below the root is none.
-pub(super) async fn locks(step: &Step<'_>) -> Result<Vec<String>, Failure> {
-    let root = if step.root.is_empty() { "/" } else { step.root };
+/// Whose time says what remains of a mark.
+pub(super) trait Clock {
+    fn now(&mut self, step: &Step<'_>) -> impl Future<Output = Result<SystemTime, Failure>> + Send;
+}
+
+/// This machine's time, which costs no server a step.
+struct Here;
+
+impl Clock for Here {
+    async fn now(&mut self, _: &Step<'_>) -> Result<SystemTime, Failure> {
+        Ok(SystemTime::now())
+    }
+}
+
+impl ZooKeeper {
+    pub(super) async fn standing(&self, lock: &str) -> Result<Listed, Failure> {
+        Ok(read_now(&self.step(), lock, &mut Here).await?.listed)
+    }
+}
+
+/// Reads one lock as it is now, or was a moment ago.
+pub(super) async fn read_now(
+    step: &Step<'_>,
+    lock: &str,
+    clock: &mut impl Clock,
+) -> Result<Read, Failure> {
+    // The server that is asked has everything then that was decided before, and answers in order.
     let synced = step.send(Request::sync());
-    let nodes = match step.ask(Request::list(root, false)).await {
-        Ok(answer) => children(&answer.body)?,
-        Err(Failure::Refused(Code::NO_NODE, _)) => Vec::new(),
-        Err(failure) => return Err(failure),
+    let lock = [lock.to_owned()];
+    let mut tries = TRIES;
+    let read = loop {
+        tries -= 1;
+        let read = read(step, &lock, clock).await?;
+        match read.into_iter().next() {
+            Some(read) if !read.has_changed || tries == 0 => break read,
+            _ => {}
+        }
     };
     synced.answer().await?;
-    Ok(nodes.iter().filter_map(|node| names::lock(node)).collect())
+    Ok(read)
 }
 
 /// What was read of a lock.
 pub(super) struct Read {
-    pub(super) shown: Shown,
+    pub(super) listed: Listed,
+    /// Those who wait, in their order, each with its ttl.
+    #[cfg(feature = "inspect")]
+    pub(super) queue: Vec<(String, Duration)>,
     /// Whether something of it has gone while it was read.
     pub(super) has_changed: bool,
 }
@@ -48,7 +77,7 @@ enum Of {
 pub(super) async fn read(
     step: &Step<'_>,
     locks: &[String],
-    clock: &mut Option<ServerTime>,
+    clock: &mut impl Clock,
 ) -> Result<Vec<Read>, Failure> {
     let asked: Vec<_> = locks
         .iter()
@@ -71,13 +100,10 @@ pub(super) async fn read(
                         Of::First => stored.first = Some(server_time(stat.ctime)),
                         Of::Slot(slot) => stored.slots.push((slot, text, server_time(stat.ctime))),
                         Of::Mark { slot, is_done } => {
-                            let clock = match *clock {
-                                Some(clock) => clock,
-                                None => *clock.insert(leaders_time(step).await?),
-                            };
+                            let now = clock.now(step).await?;
                             let since = server_time(stat.mtime);
                             let length = Duration::from_millis(text.parse().unwrap_or(0));
-                            let remaining = (since + length).duration_since(clock.now());
+                            let remaining = (since + length).duration_since(now);
                             stored.marks.extend(remaining.ok().map(|remaining| Mark {
                                 slot,
                                 is_done,
@@ -114,23 +140,6 @@ fn ask_details(step: &Step<'_>, lock: &str, listing: &Listing) -> Vec<(Of, Pendi
     .collect()
 }
 
-/// The time of the leader, by a node that it makes; this machine's where none may be made.
-pub(super) async fn leaders_time(step: &Step<'_>) -> Result<ServerTime, Failure> {
-    // No lock has such a name.
-    let path = format!("{}/+clock-", step.root);
-    let made = step.create(&path, "", NodeKind::EphemeralSequential).await;
-    let at = match made {
-        Ok((path, stat)) => {
-            step.delete(&path).await?;
-            server_time(stat.ctime)
-        }
-        Err(Failure::Refused(Code::NO_AUTH, _)) => SystemTime::now(),
-        Err(failure) => return Err(failure),
-    };
-    let told = Instant::now();
-    Ok(ServerTime { at, told })
-}
-
 /// What the nodes of a lock have said.
 #[derive(Default)]
 struct Stored {
@@ -145,6 +154,7 @@ struct Stored {
 impl Stored {
     fn read(self, lock: &str, listing: Listing) -> Read {
         let mut entries = Vec::new();
+        #[cfg(feature = "inspect")]
         let mut queue = Vec::new();
         let mut permits = None;
         let mut waiters = 0;
@@ -164,10 +174,8 @@ impl Stored {
                 permits = permits.max(Some(place.permits));
             } else {
                 waiters += 1;
-                if queue.len() < MOST_SHOWN {
-                    let since = owner::since(&owner);
-                    queue.push(Waiter::new(owner, since, Some(place.ttl)));
-                }
+                #[cfg(feature = "inspect")]
+                queue.push((owner, place.ttl));
             }
         }
         for mark in self.marks {
@@ -189,7 +197,9 @@ impl Stored {
         entries.sort_by_key(|entry| entry.slot);
         let listed = Listed::new(lock, entries, waiters).permits(permits);
         Read {
-            shown: Shown::new(listed, queue),
+            listed,
+            #[cfg(feature = "inspect")]
+            queue,
             has_changed: self.has_changed,
         }
     }

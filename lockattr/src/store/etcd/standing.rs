@@ -1,22 +1,68 @@
-//! What stands under a key, as people are shown it, with how long its lease lets it stand there.
+//! What stands under a lock, for whoever asks without taking it: its keys as they stand in one moment, and then how
+//! long their leases let them stand there.
 
 use std::time::{Duration, SystemTime};
 
-use super::met::Keys;
+use super::fault::{Fault, Kind};
+use super::leases::seconds_of_mark;
+use super::members::{Answer, TIME_TO_LIVE, TXN};
+use super::met::{Keys, Met};
+use super::proto::{KeyValue, LeaseId, Range, Request, Response, TimeToLive, Txn, TxnAnswer};
+use super::wire::Stored;
+use super::{Etcd, op, range};
 use crate::owner;
 use crate::runtime::together::{Boxed, all};
-use crate::store::etcd::Etcd;
-use crate::store::etcd::fault::{Fault, Kind};
-use crate::store::etcd::leases::seconds_of_mark;
-use crate::store::etcd::members::{Answer, TIME_TO_LIVE};
-use crate::store::etcd::proto::{KeyValue, LeaseId, TimeToLive};
-use crate::store::etcd::wire::Stored;
-use crate::store::inspect::{Entry, EntryKind, Listed};
+use crate::store::{Entry, EntryKind, Listed};
 
 /// The id of nobody, who has left a lock closed.
 const NOBODY: &str = "00000000000000000000000000000000@";
 
 impl Etcd {
+    pub(super) async fn standing(&self, lock: &str) -> Result<Listed, Fault> {
+        let keys = self.keys(lock).await?;
+        let listed = self.listed(lock, &keys).await?;
+        Ok(listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0)))
+    }
+
+    /// All keys of a lock.
+    pub(super) async fn keys(&self, lock: &str) -> Result<Keys, Fault> {
+        let names = &self.0.names;
+        let ranges = [
+            range(names.slot(lock, 0)),
+            names.more_slots(lock),
+            names.queue(lock),
+        ];
+        let mut met = Met::default();
+        for kv in self.read(ranges).await? {
+            met.add(names, kv);
+        }
+        Ok(met.take(lock))
+    }
+
+    /// A transaction in nobody's name.
+    pub(super) async fn ask_once(&self, txn: Txn) -> Result<Answer<TxnAnswer>, Fault> {
+        let patience = self.0.members.patience();
+        self.0.members.call(TXN, txn, patience, drop).await
+    }
+
+    /// What stands under some keys, in one moment.
+    pub(super) async fn read(
+        &self,
+        ranges: impl IntoIterator<Item = Range>,
+    ) -> Result<Vec<KeyValue>, Fault> {
+        let success = ranges.into_iter().map(|range| op(Request::Range(range)));
+        let txn = Txn {
+            success: success.collect(),
+            ..Txn::default()
+        };
+        let answer = self.ask_once(txn).await?.message;
+        let kvs = answer.responses.into_iter().map(|one| match one.response {
+            Some(Response::Range(range)) => range.kvs,
+            _ => Vec::new(),
+        });
+        Ok(kvs.flatten().collect())
+    }
+
     /// A lock with what its keys say; `None` where nothing of it is there any more.
     pub(super) async fn listed(&self, lock: &str, keys: &Keys) -> Result<Option<Listed>, Fault> {
         let entries = keys.slots.iter().map(|(slot, kv)| {
