@@ -30,6 +30,7 @@ pub(crate) fn expand(function: Function, locks: &[Lock]) -> TokenStream {
         locals: Locals::of(&sig),
     };
     let body = match shape {
+        Shape::Blocking { body, rebinds } => guard.in_blocking(&body, &rebinds),
         Shape::Async { body, rebinds } => guard.in_async(&body, &rebinds),
         Shape::Tail(tail) => guard.in_tail(tail),
         Shape::Made {
@@ -62,6 +63,40 @@ impl Guard<'_> {
         let run = self.run(&quote_spanned! {ours=> #(#rebinds)* #body });
         let ours_first = self.items();
         quote_spanned! {ours=> #ours_first #keys #run }
+    }
+
+    /// Input:  `{ BODY }`
+    /// Output: `let key = …; … Body::of(move || -> T { let mut a = a; match () { () => { BODY } } }) …`
+    fn in_blocking(&self, body: &Group, rebinds: &[Rebind]) -> TokenStream {
+        let ours = self.locals.ours;
+        let keys = self.keys();
+        let rebinds = rebinds.iter().map(|rebind| rebind.tokens(ours));
+        let body = self.apart(body);
+        let returns = self.returns();
+        let mut body = quote_spanned! {ours=> #(#rebinds)* #body };
+        for (index, lock) in self.locks.iter().enumerate().rev() {
+            let context = LockSite {
+                locals: &self.locals,
+                hint: &returns,
+                return_type: self.output_span,
+                index,
+            };
+            body = lock.guarded_blocking(&context, &body);
+        }
+        let ours_first = self.items();
+        quote_spanned! {ours=> #ours_first #keys #body }
+    }
+
+    /// Input:  T, where it is written
+    /// Output: `-> T`
+    fn returns(&self) -> TokenStream {
+        let ours = self.locals.ours;
+        match &self.output {
+            // A user's own `()` is an unneeded unit to clippy.
+            Some(Type::Tuple(unit)) if unit.elems.is_empty() => quote_spanned! {ours=> -> () },
+            Some(ty) => quote_spanned! {ours=> -> #ty },
+            None => TokenStream::new(),
+        }
     }
 
     /// The user's block, to be the last expression of a generated block.

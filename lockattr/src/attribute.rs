@@ -17,6 +17,7 @@ use ended::CallError;
 use guarded::Guarded;
 
 pub(crate) mod answer;
+pub(crate) mod blocking;
 pub(crate) mod client_argument;
 pub(crate) mod ended;
 pub(crate) mod guarded;

@@ -19,7 +19,8 @@
 //! The function keeps its signature, its attributes and its docs. Around its body the attribute
 //! acquires a lease on a key made from its arguments, renews it while the body runs, and gives it
 //! back when the body ends: by value, `?`, early `return`, panic, or its future being dropped. When
-//! the lease is lost, the body's future is dropped before it is polled again.
+//! the lease is lost, the body's future is dropped before it is polled again. A function that is not async, and
+//! [blocks its thread](distributed_lock#blocking), is one too.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
 //! - [`Client`] is the connection to a Redis or Valkey server, or another [store](Client::connect); `memory:` needs none.
@@ -180,6 +181,7 @@ pub mod __private {
         End, answered, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
         down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
     };
+    pub use crate::attribute::blocking::{Body, enter_blocking, unless_lost_blocking};
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;
     pub use crate::attribute::within::{Ending, leave};

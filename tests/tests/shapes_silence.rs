@@ -122,6 +122,27 @@ pub async fn generic<T: Display + Send + Sync>(id: T) -> Result<T, Error> {
     Ok(id)
 }
 
+/// On a thread.
+#[distributed_lock(key = "thread:<id>", on_busy = return Ok(0), bind = lease, blocking)]
+pub fn on_a_thread(mut id: usize, text: &str) -> Result<usize, Error> {
+    id += lease.key().len();
+    if text.is_empty() {
+        return Ok(id);
+    }
+    Ok(text.len())
+}
+
+/// Nothing, on a thread.
+#[distributed_lock(key = "thread", on_busy = skip, blocking)]
+pub fn unit_on_a_thread() {}
+
+/// Opaque, on a thread.
+#[distributed_lock(key = "thread:<id>", on_lost = return Err(Error::NotInstalled), blocking)]
+#[distributed_lock(key = "thread-inner", on_lost = continue, blocking)]
+pub fn opaque_on_a_thread(id: impl Display) -> Result<impl Display, Error> {
+    Ok(format!("{id}"))
+}
+
 /// Two keys.
 #[distributed_lock(key = "two:<id>")]
 #[distributed_lock(key = "two-inner:<id>")]

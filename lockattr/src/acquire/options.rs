@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
 use crate::limits;
+use crate::runtime::blocking;
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub struct CallOptions {
     pub(super) permits: u32,
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
+    /// Why the thread that asks may not wait for an answer.
+    pub(super) refused: Option<&'static str>,
 }
 
 /// What a call does while the store cannot be asked.
@@ -46,12 +49,19 @@ impl CallOptions {
             permits: 1,
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
+            refused: None,
         }
     }
 
     /// The same for a call from elsewhere.
     pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
         self.site = site;
+        self
+    }
+
+    /// The same for a thread that waits for the answer, if it may.
+    pub(crate) fn blocking(mut self) -> Self {
+        self.refused = blocking::refusal();
         self
     }
 

@@ -10,6 +10,7 @@ mod acquire;
 mod after_faults;
 mod after_shutdown;
 mod blocked_log;
+mod blocking;
 mod call_sites;
 mod changed_keys;
 mod checkers;
