@@ -8,7 +8,7 @@ use syn::{Attribute, Error, Meta};
 use crate::args::Args;
 use crate::errors::CollectedErrors;
 use crate::expand;
-use crate::function::{Function, Scope, plain};
+use crate::function::{Function, Scope, Shape, plain};
 use crate::item::Item;
 use crate::key::KeyTemplate;
 use crate::lock::{self, Lock};
@@ -43,6 +43,7 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     };
     let mut locks = Vec::new();
     for args in all {
+        errors.keep(nothing_to_bind(&args, &function));
         errors.keep(free_name(&args, &scope));
         let keys = args.keys.iter().map(|key| KeyTemplate::new(key, &scope));
         let keys: Vec<_> = keys.filter_map(|key| errors.keep(key)).collect();
@@ -115,6 +116,17 @@ fn stand_ins(all: &[Args], scope: &Scope) -> TokenStream {
         .collect()
 }
 
+fn nothing_to_bind(args: &Args, function: &Function) -> Result<(), Error> {
+    match (&args.bind, &function.shape) {
+        (Some(bind), Shape::Stream { .. }) => Err(Error::new_spanned(
+            bind,
+            "`bind` names the lease inside of a body, and a function that returns a stream has run its \
+             body before: while it is polled, the stream finds its lease by `lockattr::current()`",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Where a function is told to be one that blocks. All of its locks have to say so.
 fn blocking(all: &[Args], errors: &mut CollectedErrors) -> Option<Span> {
     let told: Vec<Span> = all.iter().filter_map(|args| args.blocking).collect();
@@ -169,6 +181,10 @@ mod tests {
             (
                 r#"key = "a""#,
                 "fn f() -> BoxFuture<'static, u8> { if a { return b; } c }",
+            ),
+            (
+                r#"key = "a", on_busy = skip"#,
+                "fn f() -> Pin<Box<dyn Stream<Item = u8> + Send>> { if a { return b; } c }",
             ),
             (
                 r#"key = "a:<id>", bind = lease, blocking"#,
@@ -264,11 +280,18 @@ mod tests {
                     "",
                 ),
                 ("fn f(id: u8) -> impl Future<Output = T> { made(BODY) }", ""),
+                ("fn f(id: u8) -> impl Stream<Item = T> { made(BODY) }", ""),
             ] {
                 let args = format!(
                     "key = \"a:<id>\", ttl = ttl, client = locks, permits = 3, min_hold = \"1h\", \
-                     bind = bound, on_lost = {on_lost}{word}"
+                     on_lost = {on_lost}{word}"
                 );
+                let bind = if item.contains("Stream") {
+                    ""
+                } else {
+                    ", bind = bound"
+                };
+                let args = args + bind;
                 let item = format!("#[distributed_lock(key = \"b\"{word})] {item}");
                 let expanded = applied(&args, &item);
                 let mut expanded = syn::parse_str::<syn::ItemFn>(&expanded).expect(&expanded);

@@ -22,6 +22,7 @@ impl Lock {
             hint: returns,
             return_type,
             index,
+            ..
         } = *context;
         let ours = locals.ours;
         let private = private(index, locals);

@@ -302,7 +302,7 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
         format!(
             "a lock is awaited, so this function has to be `async`: write `async fn {}`\n\
              a `fn` that returns `impl Future<Output = …>`, `Pin<Box<dyn Future<Output = …>>>` or \
-             a `BoxFuture` will do too\n{OR_BLOCKING}",
+             a `BoxFuture` will do too, and so will a `Stream` in one of these forms\n{OR_BLOCKING}",
             sig.ident
         )
     };

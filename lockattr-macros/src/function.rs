@@ -15,7 +15,7 @@ pub(crate) struct Function {
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) shape: Shape,
-    /// The type of the body's value, where the signature has it. Each `impl Trait` is replaced by `_`.
+    /// The type of the body's value, or of a stream's items, where the signature has it. Each `impl Trait` is replaced by `_`.
     pub(crate) output: Option<Type>,
     /// The span of that type.
     pub(crate) output_span: Span,
@@ -35,6 +35,13 @@ pub(crate) enum Shape {
         body: Group,
         /// The return type, where it can be written in a body.
         future: Option<Type>,
+        boxed: bool,
+    },
+    /// `fn f() -> impl Stream { … }`: only running the body makes the stream.
+    Stream {
+        body: Group,
+        /// The return type, where it can be written in a body.
+        stream: Option<Type>,
         boxed: bool,
     },
 }
@@ -124,6 +131,14 @@ impl Function {
                 None => Shape::Async { body, rebinds },
                 Some(_) => Shape::Blocking { body, rebinds },
             };
+        } else if let Some(stream) = result::stream(&sig.output) {
+            output = stream.item;
+            output_span = stream.span;
+            shape = Shape::Stream {
+                body,
+                stream: stream.whole,
+                boxed: stream.boxed,
+            };
         } else {
             let Some(future) = result::future(&sig.output) else {
                 return Err(body::not_async(&attrs, &sig, &body));
@@ -172,11 +187,14 @@ fn accept(
         if body::is_main(sig) {
             errors.push(Error::new(sig.ident.span(), body::MAIN));
         }
-        if sig.asyncness.is_some() || result::future(&sig.output).is_some() {
-            let what = match sig.asyncness {
-                Some(_) => "is `async`",
-                None => "returns a future",
-            };
+        let what = if sig.asyncness.is_some() {
+            Some("is `async`")
+        } else if result::future(&sig.output).is_some() {
+            Some("returns a future")
+        } else {
+            result::stream(&sig.output).map(|_| "returns a stream")
+        };
+        if let Some(what) = what {
             errors.push(Error::new(
                 word,
                 format!(

@@ -25,6 +25,8 @@ pub(crate) struct LockSite<'a> {
     pub(crate) hint: &'a TokenStream,
     /// The return type as written: errors about a policy it cannot express point here.
     pub(crate) return_type: Span,
+    /// Of a function that returns a stream, the name of what knows its items.
+    pub(crate) items: Option<&'a Ident>,
     /// The lock's position in the order of the function's locks.
     pub(crate) index: usize,
 }
@@ -200,8 +202,14 @@ impl Lock {
         let pinned = quote_spanned! {ours=> #private::core::pin::pin!(#run) };
         let answered = match &self.args.on_lost {
             OnLost::Cancel(_) => {
-                let there = located(private, at);
-                let lost = quote_spanned! {at=> #there::lost_cancel };
+                let lost = if let Some(items) = context.items {
+                    let mut items = items.clone();
+                    items.set_span(at);
+                    quote_spanned! {at=> #items.__lockattr_lost() }
+                } else {
+                    let there = located(private, at);
+                    quote_spanned! {at=> #there::lost_cancel }
+                };
                 quote_spanned! {ours=> #private::unless_lost(#pinned, #lost) }
             }
             OnLost::Continue => {
@@ -397,8 +405,22 @@ pub(crate) fn return_tokens(
             let at = ours.located_at(context.return_type);
             let error = context.locals.name_at("error", at);
             let private = located(private, at);
-            let policy = format_ident!("{event}_{policy}", span = at);
-            quote_spanned! {at=> return #private::#policy(#error); }
+            let answer = match context.items {
+                Some(items) if policy == "error" && event == "down" => {
+                    let mut items = items.clone();
+                    items.set_span(at);
+                    quote_spanned! {at=> #items.__lockattr_down()(#error) }
+                }
+                Some(_) if policy == "error" => {
+                    let policy = format_ident!("{event}_error_item", span = at);
+                    quote_spanned! {at=> #private::#policy(#error) }
+                }
+                _ => {
+                    let policy = format_ident!("{event}_{policy}", span = at);
+                    quote_spanned! {at=> #private::#policy(#error) }
+                }
+            };
+            quote_spanned! {at=> return #answer; }
         }
         ReturnBy::Expr(value) => {
             let report = format_ident!("{event}_return", span = ours);
@@ -407,6 +429,10 @@ pub(crate) fn return_tokens(
             let value = match value {
                 Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned! {ours=> () },
                 value => value.to_token_stream(),
+            };
+            let value = match context.items {
+                Some(_) => quote_spanned! {ours=> #private::Ended::with(#value) },
+                None => value,
             };
             quote_spanned! {ours=>
                 #private::#report(#error);

@@ -22,6 +22,7 @@ pub(crate) mod client_argument;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod policy;
+pub(crate) mod stream;
 pub(crate) mod within;
 
 /// How a call begins.

@@ -184,6 +184,9 @@ pub mod __private {
     pub use crate::attribute::blocking::{Body, enter_blocking, unless_lost_blocking};
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;
+    pub use crate::attribute::stream::{
+        Ended, Items, Slot, busy_error_item, done_error_item, locked_stream, pass_on, stream_of,
+    };
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;

@@ -43,8 +43,10 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use lockattr::{Client, Error, distributed_lock};
 
 /// Documented, as the lint asks.
@@ -141,6 +143,38 @@ pub fn unit_on_a_thread() {}
 #[distributed_lock(key = "thread-inner", on_lost = continue, blocking)]
 pub fn opaque_on_a_thread(id: impl Display) -> Result<impl Display, Error> {
     Ok(format!("{id}"))
+}
+
+/// A stream.
+#[distributed_lock(key = "stream:<id>", on_lost = continue)]
+#[distributed_lock(key = "stream-inner:<id>", on_busy = skip)]
+pub fn stream(id: u8) -> impl Stream<Item = Result<u8, Error>> + Send {
+    items_of(Ok(id))
+}
+
+/// A boxed one.
+#[distributed_lock(key = "stream:<text>", on_busy = return text, on_lost = return text)]
+pub fn boxed_stream(text: &str) -> Pin<Box<dyn Stream<Item = &str> + Send + '_>> {
+    if text.is_empty() {
+        return Box::pin(items_of(text));
+    }
+    Box::pin(items_of(text))
+}
+
+fn items_of<T: Send>(item: T) -> impl Stream<Item = T> + Send {
+    Made(Some(item))
+}
+
+struct Made<T>(Option<T>);
+
+impl<T> Unpin for Made<T> {}
+
+impl<T> Stream for Made<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(self.0.take())
+    }
 }
 
 /// Two keys.

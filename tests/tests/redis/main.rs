@@ -88,6 +88,7 @@ mod simulated;
 mod since;
 mod slots_at_once;
 mod stalled_waiters;
+mod streams;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;
