@@ -6,7 +6,7 @@ use syn::{Error, Expr, LitStr, Path};
 
 use crate::duration;
 use crate::errors::CollectedErrors;
-use crate::known::{meant, unknown};
+use crate::known::{BLOCKING, meant, unknown};
 use crate::raw::{self, Argument};
 use crate::relations;
 use crate::values::{self, Chosen, DurationValue, ungrouped};
@@ -30,6 +30,8 @@ pub(crate) struct Args {
     pub(crate) bind: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) redact: Option<bool>,
+    /// Where the word stands, if it does.
+    pub(crate) blocking: Option<Span>,
     pub(crate) krate: Option<Path>,
 }
 
@@ -77,6 +79,7 @@ impl Args {
             bind: None,
             client: None,
             redact: None,
+            blocking: None,
             krate: None,
         };
         let mut seen = Vec::new();
@@ -90,6 +93,9 @@ impl Args {
                 let message = format!("`{written}` is given twice");
                 errors.push(Error::new_spanned(&name, message));
                 continue;
+            }
+            if written == BLOCKING {
+                args.blocking = Some(name.span());
             }
             let span = value.as_ref().map_or(attribute, Expr::span);
             if let Some(value) = value {

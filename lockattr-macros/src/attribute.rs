@@ -8,7 +8,7 @@ use syn::{Attribute, Error, Meta};
 use crate::args::Args;
 use crate::errors::CollectedErrors;
 use crate::expand;
-use crate::function::{Function, Scope, plain};
+use crate::function::{Function, Scope, Shape, plain};
 use crate::item::Item;
 use crate::key::KeyTemplate;
 use crate::lock::{self, Lock};
@@ -36,12 +36,14 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
         .collect();
     let scope = Scope::of(&item.sig);
     let unguarded = item.unguarded(&stand_ins(&all, &scope));
-    let Some(function) = errors.keep(Function::new(item)) else {
+    let blocking = blocking(&all, &mut errors);
+    let Some(function) = errors.keep(Function::new(item, blocking)) else {
         let errors = errors.tokens();
         return quote_spanned! {Span::call_site()=> #errors #unguarded };
     };
     let mut locks = Vec::new();
     for args in all {
+        errors.keep(nothing_to_bind(&args, &function));
         errors.keep(free_name(&args, &scope));
         let keys = args.keys.iter().map(|key| KeyTemplate::new(key, &scope));
         let keys: Vec<_> = keys.filter_map(|key| errors.keep(key)).collect();
@@ -114,6 +116,31 @@ fn stand_ins(all: &[Args], scope: &Scope) -> TokenStream {
         .collect()
 }
 
+fn nothing_to_bind(args: &Args, function: &Function) -> Result<(), Error> {
+    match (&args.bind, &function.shape) {
+        (Some(bind), Shape::Stream { .. }) => Err(Error::new_spanned(
+            bind,
+            "`bind` names the lease inside of a body, and a function that returns a stream has run its \
+             body before: while it is polled, the stream finds its lease by `lockattr::current()`",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Where a function is told to be one that blocks. All of its locks have to say so.
+fn blocking(all: &[Args], errors: &mut CollectedErrors) -> Option<Span> {
+    let told: Vec<Span> = all.iter().filter_map(|args| args.blocking).collect();
+    let first = *told.first()?;
+    if told.len() < all.len() {
+        errors.push(Error::new(
+            first,
+            "each lock of a function is taken in the same way: write `blocking` in each of its \
+             attributes, or in none",
+        ));
+    }
+    Some(first)
+}
+
 fn free_name(args: &Args, scope: &Scope) -> Result<(), Error> {
     match &args.bind {
         Some(bind) if scope.find(&plain(bind)).is_some() => Err(Error::new_spanned(
@@ -154,6 +181,14 @@ mod tests {
             (
                 r#"key = "a""#,
                 "fn f() -> BoxFuture<'static, u8> { if a { return b; } c }",
+            ),
+            (
+                r#"key = "a", on_busy = skip"#,
+                "fn f() -> Pin<Box<dyn Stream<Item = u8> + Send>> { if a { return b; } c }",
+            ),
+            (
+                r#"key = "a:<id>", bind = lease, blocking"#,
+                "unsafe extern \"C\" fn f<T>(mut id: T, (a, mut b): (u8, u8)) -> impl Sized { id }",
             ),
             (
                 r#"key = "a", client = a + b"#,
@@ -237,16 +272,27 @@ mod tests {
         }
 
         for on_lost in ["cancel", "continue", "return value"] {
-            for item in [
-                "async fn f(id: u8) -> T { BODY }",
-                "fn f(id: u8) -> impl Future<Output = T> { async move { BODY } }",
-                "fn f(id: u8) -> impl Future<Output = T> { made(BODY) }",
+            for (item, word) in [
+                ("async fn f(id: u8) -> T { BODY }", ""),
+                ("fn f(id: u8) -> T { BODY }", ", blocking"),
+                (
+                    "fn f(id: u8) -> impl Future<Output = T> { async move { BODY } }",
+                    "",
+                ),
+                ("fn f(id: u8) -> impl Future<Output = T> { made(BODY) }", ""),
+                ("fn f(id: u8) -> impl Stream<Item = T> { made(BODY) }", ""),
             ] {
                 let args = format!(
                     "key = \"a:<id>\", ttl = ttl, client = locks, permits = 3, min_hold = \"1h\", \
-                     bind = bound, on_lost = {on_lost}"
+                     on_lost = {on_lost}{word}"
                 );
-                let item = format!("#[distributed_lock(key = \"b\")] {item}");
+                let bind = if item.contains("Stream") {
+                    ""
+                } else {
+                    ", bind = bound"
+                };
+                let args = args + bind;
+                let item = format!("#[distributed_lock(key = \"b\"{word})] {item}");
                 let expanded = applied(&args, &item);
                 let mut expanded = syn::parse_str::<syn::ItemFn>(&expanded).expect(&expanded);
                 let mut bound = Bound(Vec::new());

@@ -295,14 +295,14 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
     } else if test {
         format!(
             "a lock is awaited, so this test has to be `async`: write `#[tokio::test]` and \
-             `async fn {}`",
+             `async fn {}`\n{OR_BLOCKING}",
             sig.ident
         )
     } else {
         format!(
             "a lock is awaited, so this function has to be `async`: write `async fn {}`\n\
              a `fn` that returns `impl Future<Output = …>`, `Pin<Box<dyn Future<Output = …>>>` or \
-             a `BoxFuture` will do too",
+             a `BoxFuture` will do too, and so will a `Stream` in one of these forms\n{OR_BLOCKING}",
             sig.ident
         )
     };
@@ -311,7 +311,11 @@ pub(crate) fn not_async(attrs: &[Attribute], sig: &Signature, body: &Group) -> E
 
 /// The message for a `main` that another attribute makes an ordinary function.
 pub(crate) const MAIN: &str = "`main` is where the client is installed, and cannot wait for a lock \
-                               before that: put the attribute on an `async fn` that `main` calls";
+                               before that: put the attribute on a function that `main` calls";
+
+/// What else may be written for a function that is not `async`.
+const OR_BLOCKING: &str = "or write `#[distributed_lock(…, blocking)]`, where it is called on a \
+                           thread that may wait for the lock";
 
 pub(crate) fn is_main(sig: &Signature) -> bool {
     sig.ident == "main" && sig.inputs.is_empty()

@@ -1,6 +1,6 @@
 //! Expands a checked function and its locks to tokens. Nothing here can fail.
 
-use proc_macro2::{Delimiter, Group, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::Type;
 
@@ -30,6 +30,7 @@ pub(crate) fn expand(function: Function, locks: &[Lock]) -> TokenStream {
         locals: Locals::of(&sig),
     };
     let body = match shape {
+        Shape::Blocking { body, rebinds } => guard.in_blocking(&body, &rebinds),
         Shape::Async { body, rebinds } => guard.in_async(&body, &rebinds),
         Shape::Tail(tail) => guard.in_tail(tail),
         Shape::Made {
@@ -37,6 +38,11 @@ pub(crate) fn expand(function: Function, locks: &[Lock]) -> TokenStream {
             future,
             boxed,
         } => guard.in_made(&body, future.as_ref(), boxed),
+        Shape::Stream {
+            body,
+            stream,
+            boxed,
+        } => guard.in_stream(&body, stream.as_ref(), boxed),
     };
     // The span of the user's braces: errors about the whole function point there.
     let mut body = Group::new(Delimiter::Brace, body);
@@ -62,6 +68,41 @@ impl Guard<'_> {
         let run = self.run(&quote_spanned! {ours=> #(#rebinds)* #body });
         let ours_first = self.items();
         quote_spanned! {ours=> #ours_first #keys #run }
+    }
+
+    /// Input:  `{ BODY }`
+    /// Output: `let key = …; … Body::of(move || -> T { let mut a = a; match () { () => { BODY } } }) …`
+    fn in_blocking(&self, body: &Group, rebinds: &[Rebind]) -> TokenStream {
+        let ours = self.locals.ours;
+        let keys = self.keys();
+        let rebinds = rebinds.iter().map(|rebind| rebind.tokens(ours));
+        let body = self.apart(body);
+        let returns = self.returns();
+        let mut body = quote_spanned! {ours=> #(#rebinds)* #body };
+        for (index, lock) in self.locks.iter().enumerate().rev() {
+            let context = LockSite {
+                locals: &self.locals,
+                hint: &returns,
+                return_type: self.output_span,
+                items: None,
+                index,
+            };
+            body = lock.guarded_blocking(&context, &body);
+        }
+        let ours_first = self.items();
+        quote_spanned! {ours=> #ours_first #keys #body }
+    }
+
+    /// Input:  T, where it is written
+    /// Output: `-> T`
+    fn returns(&self) -> TokenStream {
+        let ours = self.locals.ours;
+        match &self.output {
+            // A user's own `()` is an unneeded unit to clippy.
+            Some(Type::Tuple(unit)) if unit.elems.is_empty() => quote_spanned! {ours=> -> () },
+            Some(ty) => quote_spanned! {ours=> -> #ty },
+            None => TokenStream::new(),
+        }
     }
 
     /// The user's block, to be the last expression of a generated block.
@@ -116,30 +157,91 @@ impl Guard<'_> {
         let ours = self.locals.ours;
         let private = private(0, &self.locals);
         let keys = self.keys();
-        let whole = self.hint(future);
-        let apart = self.apart(body);
-        // A `return` in place of a last expression, which clippy would take for a future that is
-        // not awaited. A body that ends in a `return` gets no second one, which is unreachable.
-        let making = if body::ends_in_return(body) {
-            quote_spanned! {ours=> #apart; }
-        } else {
-            quote_spanned! {ours=> return #apart; }
-        };
+        let making = self.making(body, future);
         let hint = self.hint(self.output.as_ref());
         let made = self.locals.name("made");
         let run = self.run(&quote_spanned! {ours=> #made.await });
         let guarded = self.future(&quote_spanned! {ours=> #hint #run }, body.span());
-        let guarded = if boxed {
-            quote_spanned! {ours=> #private::std::boxed::Box::pin(#guarded) }
-        } else {
-            guarded
-        };
+        let guarded = self.boxed(boxed, guarded);
         let ours_first = self.items();
         quote_spanned! {ours=>
             #ours_first
             #keys
-            let #made = #private::at_once(async move { #whole #making });
+            let #made = #private::at_once(async move { #making });
             #guarded
+        }
+    }
+
+    /// Input:  `{ rows(a).map(b) }`
+    /// Output: `let key = …; let stream = { … }; locked_stream(slot, async move { … pass_on(stream, slot).await … })`
+    ///
+    /// The body runs when the function is called and outside of the lock, as with a function that returns a
+    /// future.
+    fn in_stream(&self, body: &Group, stream: Option<&Type>, boxed: bool) -> TokenStream {
+        let ours = self.locals.ours;
+        let private = private(0, &self.locals);
+        let keys = self.keys();
+        let making = self.making(body, stream);
+        let [made, items, slot, taken, never] =
+            ["made", "items", "slot", "taken", "never"].map(|word| self.locals.name(word));
+        let option = quote_spanned! {ours=> #private::core::option::Option };
+        let hint = quote_spanned! {ours=>
+            if let #option::Some(#never) = #private::Items::none(#items) {
+                return #never;
+            }
+        };
+        let judge = quote_spanned! {ours=>
+            #private::Items::verdict(#items).__lockattr_judge()
+        };
+        let run = self.run_with(
+            &hint,
+            Some(&items),
+            &quote_spanned! {ours=> #private::pass_on(#made, #slot, #judge).await },
+        );
+        let call = self.future(&quote_spanned! {ours=> #hint #run }, body.span());
+        let locked = quote_spanned! {ours=> #private::locked_stream(#taken, #call) };
+        let locked = self.boxed(boxed, locked);
+        // Of this type for the rest of the expansion, so that another one is told once.
+        let at = ours.located_at(self.output_span);
+        let of_type = self.output.as_ref();
+        let of_type = of_type.map(|item| quote_spanned! {at=> ::<#item, _> });
+        let there = located(&private, at);
+        let stream = quote_spanned! {at=> #there::at_once(async move { #making }) };
+        let stream = quote_spanned! {at=> #there::stream_of #of_type(#stream) };
+        let ours_first = self.items();
+        quote_spanned! {ours=>
+            #ours_first
+            #keys
+            let #made = #stream;
+            let #items = #private::Items::of(&#made);
+            let #slot = #private::Slot::of(&#made);
+            let #taken = #private::core::clone::Clone::clone(&#slot);
+            #locked
+        }
+    }
+
+    /// Input:  `{ if short { return Box::pin(async { 0 }); } Box::pin(f()) }`, the type of what it makes
+    /// Output: the inside of an `async` block that makes the same
+    fn making(&self, body: &Group, whole: Option<&Type>) -> TokenStream {
+        let ours = self.locals.ours;
+        let whole = self.hint(whole);
+        let apart = self.apart(body);
+        // A `return` in place of a last expression, which clippy would take for a future that is
+        // not awaited. A body that ends in a `return` gets no second one, which is unreachable.
+        if body::ends_in_return(body) {
+            quote_spanned! {ours=> #whole #apart; }
+        } else {
+            quote_spanned! {ours=> #whole return #apart; }
+        }
+    }
+
+    fn boxed(&self, boxed: bool, made: TokenStream) -> TokenStream {
+        let ours = self.locals.ours;
+        let private = private(0, &self.locals);
+        if boxed {
+            quote_spanned! {ours=> #private::std::boxed::Box::pin(#made) }
+        } else {
+            made
         }
     }
 
@@ -193,13 +295,22 @@ impl Guard<'_> {
     /// Input:  `[lock a, lock b], BODY`
     /// Output: a { b { BODY } }
     fn run(&self, body: &TokenStream) -> TokenStream {
-        let hint = self.hint(self.output.as_ref());
+        self.run_with(&self.hint(self.output.as_ref()), None, body)
+    }
+
+    fn run_with(
+        &self,
+        hint: &TokenStream,
+        items: Option<&Ident>,
+        body: &TokenStream,
+    ) -> TokenStream {
         let mut body = body.clone();
         for (index, lock) in self.locks.iter().enumerate().rev() {
             let context = LockSite {
                 locals: &self.locals,
-                hint: &hint,
+                hint,
                 return_type: self.output_span,
+                items,
                 index,
             };
             body = lock.guarded(&context, &body);

@@ -15,7 +15,7 @@ pub(crate) struct Function {
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) shape: Shape,
-    /// The type of the body's value, where the signature has it. Each `impl Trait` is replaced by `_`.
+    /// The type of the body's value, or of a stream's items, where the signature has it. Each `impl Trait` is replaced by `_`.
     pub(crate) output: Option<Type>,
     /// The span of that type.
     pub(crate) output_span: Span,
@@ -23,6 +23,8 @@ pub(crate) struct Function {
 }
 
 pub(crate) enum Shape {
+    /// `fn f() { … }` on a thread that may wait.
+    Blocking { body: Group, rebinds: Vec<Rebind> },
     /// `async fn f() { … }`
     Async { body: Group, rebinds: Vec<Rebind> },
     /// `fn f() -> impl Future { …; async move { … } }`, also in `Box::pin( … )`, which is what
@@ -33,6 +35,13 @@ pub(crate) enum Shape {
         body: Group,
         /// The return type, where it can be written in a body.
         future: Option<Type>,
+        boxed: bool,
+    },
+    /// `fn f() -> impl Stream { … }`: only running the body makes the stream.
+    Stream {
+        body: Group,
+        /// The return type, where it can be written in a body.
+        stream: Option<Type>,
         boxed: bool,
     },
 }
@@ -99,24 +108,37 @@ pub(crate) fn plain(ident: &Ident) -> String {
 impl Function {
     /// Input:  `#[a] pub async fn f(mut id: u8) -> T { … }`
     /// Output: its parts, to be assembled around another body
-    pub(crate) fn new(item: Item) -> Result<Self> {
+    ///
+    /// `blocking` is where the attribute has that word.
+    pub(crate) fn new(item: Item, blocking: Option<Span>) -> Result<Self> {
         let Item {
             mut attrs,
             vis,
             mut sig,
             body,
         } = item;
-        let body = body::hoist(accept(&attrs, &sig, body)?, &mut attrs);
+        let body = body::hoist(accept(&attrs, &sig, body, blocking)?, &mut attrs);
         let braces = body.span();
         let (shape, output, output_span);
-        if sig.asyncness.is_some() {
+        if sig.asyncness.is_some() || blocking.is_some() {
             let rebinds = pattern::strip_mut(&mut sig.inputs);
             output = Some(result::written(&sig.output));
             output_span = match &sig.output {
                 ReturnType::Default => sig.ident.span(),
                 ReturnType::Type(_, ty) => ty.span(),
             };
-            shape = Shape::Async { body, rebinds };
+            shape = match blocking {
+                None => Shape::Async { body, rebinds },
+                Some(_) => Shape::Blocking { body, rebinds },
+            };
+        } else if let Some(stream) = result::stream(&sig.output) {
+            output = stream.item;
+            output_span = stream.span;
+            shape = Shape::Stream {
+                body,
+                stream: stream.whole,
+                boxed: stream.boxed,
+            };
         } else {
             let Some(future) = result::future(&sig.output) else {
                 return Err(body::not_async(&attrs, &sig, &body));
@@ -151,18 +173,47 @@ fn is_async_trait(sig: &Signature) -> bool {
 }
 
 /// The body, or every reason why the attribute cannot be on this function.
-fn accept(attrs: &[Attribute], sig: &Signature, body: Option<Group>) -> Result<Group> {
+fn accept(
+    attrs: &[Attribute],
+    sig: &Signature,
+    body: Option<Group>,
+    blocking: Option<Span>,
+) -> Result<Group> {
     let mut errors: Vec<Error> = Vec::new();
     if sig.asyncness.is_some() && body::is_main(sig) && body::has(attrs, "main") {
         errors.push(Error::new(sig.ident.span(), body::MAIN));
     }
-    if let Some(constness) = &sig.constness {
-        errors.push(Error::new(
-            constness.span,
-            "a `const fn` cannot take a lock, which is awaited: make it an `async fn`",
-        ));
+    if let Some(word) = blocking {
+        if body::is_main(sig) {
+            errors.push(Error::new(sig.ident.span(), body::MAIN));
+        }
+        let what = if sig.asyncness.is_some() {
+            Some("is `async`")
+        } else if result::future(&sig.output).is_some() {
+            Some("returns a future")
+        } else {
+            result::stream(&sig.output).map(|_| "returns a stream")
+        };
+        if let Some(what) = what {
+            errors.push(Error::new(
+                word,
+                format!(
+                    "`blocking` is for functions that block their thread, and this one {what}: leave \
+                     it out, for the lock is awaited here"
+                ),
+            ));
+        }
     }
-    if let Some(variadic) = &sig.variadic {
+    if let Some(constness) = &sig.constness {
+        let message = match blocking {
+            None => "a `const fn` cannot take a lock, which is awaited: make it an `async fn`",
+            Some(_) => {
+                "a `const fn` cannot take a lock, which is asked of a store: leave out the `const`"
+            }
+        };
+        errors.push(Error::new(constness.span, message));
+    }
+    if let (Some(variadic), None) = (&sig.variadic, blocking) {
         errors.push(Error::new(
             variadic.span(),
             "a function with `...` cannot be `async`, and a lock is awaited",

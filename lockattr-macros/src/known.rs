@@ -6,7 +6,7 @@ use syn::Error;
 use crate::suggest::{list, nearest};
 
 /// Every argument there is, with a value that it may have, in the order of the documentation.
-const ARGUMENTS: [(&str, &str); 16] = [
+const ARGUMENTS: [(&str, &str); 17] = [
     ("key", "\"sync:<user_id>\""),
     ("ttl", "\"30s\""),
     ("wait", "\"5s\""),
@@ -22,15 +22,19 @@ const ARGUMENTS: [(&str, &str); 16] = [
     ("bind", "lease"),
     ("client", "self.locks"),
     ("redact", "true"),
+    (BLOCKING, ""),
     ("crate", "::lockattr"),
 ];
+
+/// The argument that is a word alone.
+pub(crate) const BLOCKING: &str = "blocking";
 
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ARGUMENTS.into_iter().map(|(name, _)| name)
 }
 
 /// Synonyms of arguments, whose spelling is not near the name itself.
-pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
+pub(crate) const MEANINGS: [(&[&str], &str); 14] = [
     (
         &["timeout", "time_out", "deadline"],
         "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
@@ -55,7 +59,6 @@ pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
             "retries",
             "max_wait",
             "block",
-            "blocking",
             "acquire_timeout",
             "wait_time",
         ],
@@ -140,11 +143,18 @@ pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
         ],
         "did you mean `redact`?",
     ),
+    (
+        &["sync", "is_async", "thread", "threads", "block_on"],
+        "did you mean `blocking`?",
+    ),
 ];
 
 /// Input:  `ttl`
 /// Output: `ttl = "30s"`
 pub(crate) fn example(name: &str) -> String {
+    if name == BLOCKING {
+        return name.to_owned();
+    }
     let known = ARGUMENTS.iter().find(|(known, _)| *known == name);
     let value = known.map_or("…", |(_, value)| value);
     format!("{name} = {value}")

@@ -2,6 +2,7 @@
 
 mod args;
 mod attribute;
+mod blocking;
 mod body;
 mod duration;
 mod errors;

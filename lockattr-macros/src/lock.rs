@@ -25,6 +25,8 @@ pub(crate) struct LockSite<'a> {
     pub(crate) hint: &'a TokenStream,
     /// The return type as written: errors about a policy it cannot express point here.
     pub(crate) return_type: Span,
+    /// Of a function that returns a stream, the name of what knows its items.
+    pub(crate) items: Option<&'a Ident>,
     /// The lock's position in the order of the function's locks.
     pub(crate) index: usize,
 }
@@ -103,12 +105,50 @@ impl Lock {
         let key = locals.nth("key", index);
         let options = locals.nth("options", index);
         let client = locals.nth("client", index);
-        let [entered, lease, error] = ["entered", "lease", "error"].map(|word| locals.name(word));
+        let lease = locals.name("lease");
         let [pinned, leaving, ending, run] =
             ["body", "leaving", "ending", "run"].map(|word| locals.name(word));
-        let bind = self.args.bind.as_ref().map(|name| {
-            quote_spanned! {ours=> let #name = #private::Guarded::lease(&#lease); }
-        });
+        let bind = self.bind(context);
+        let method = match &self.args.on_lost {
+            OnLost::Continue => "__lockattr_to_the_end",
+            OnLost::Cancel(_) | OnLost::Return(_) => "__lockattr_within",
+        };
+        let method = Ident::new(method, ours);
+        let prepared = quote_spanned! {ours=>
+            #bind
+            let #pinned = #private::core::pin::pin!(async move { #hint #body });
+            let #leaving = #private::core::pin::pin!(#private::leave(&#lease));
+            let #ending = #private::Ending::of(&#pinned);
+            let #run = #ending.#method(
+                &#lease,
+                #pinned,
+                #leaving,
+                #ending.verdict().__lockattr_judge(),
+            );
+        };
+        let end = self.end(&private, context, &prepared, &run);
+        let entering = quote_spanned! {ours=> #private::enter(#client, #key, #options).await };
+        let entered = self.entered(context, &entering);
+        quote_spanned! {ours=> #entered #end }
+    }
+
+    /// Input:  `bind = lease`
+    /// Output: `let lease = Guarded::lease(&guarded);`
+    pub(crate) fn bind(&self, context: &LockSite<'_>) -> Option<TokenStream> {
+        let name = self.args.bind.as_ref()?;
+        let ours = context.locals.ours;
+        let private = private(context.index, context.locals);
+        let lease = context.locals.name("lease");
+        Some(quote_spanned! {ours=> let #name = #private::Guarded::lease(&#lease); })
+    }
+
+    /// Input:  `enter(…).await`
+    /// Output: statements that take the lock, or answer why there is none
+    pub(crate) fn entered(&self, context: &LockSite<'_>, entering: &TokenStream) -> TokenStream {
+        let LockSite { locals, index, .. } = *context;
+        let ours = locals.ours;
+        let private = private(index, locals);
+        let [entered, lease, error] = ["entered", "lease", "error"].map(|word| locals.name(word));
         let busy = return_tokens(&private, context, "busy", not_run(&self.args.on_busy));
         // Without `once`, a done mark that another function left counts as busy.
         let (busy_or_done, done) = if self.args.once.is_some() {
@@ -134,33 +174,14 @@ impl Lock {
                 OnUnavailable::Return(value) => ReturnBy::Expr(value),
             },
         );
-        let method = match &self.args.on_lost {
-            OnLost::Continue => "__lockattr_to_the_end",
-            OnLost::Cancel(_) | OnLost::Return(_) => "__lockattr_within",
-        };
-        let method = Ident::new(method, ours);
-        let prepared = quote_spanned! {ours=>
-            #bind
-            let #pinned = #private::core::pin::pin!(async move { #hint #body });
-            let #leaving = #private::core::pin::pin!(#private::leave(&#lease));
-            let #ending = #private::Ending::of(&#pinned);
-            let #run = #ending.#method(
-                &#lease,
-                #pinned,
-                #leaving,
-                #ending.verdict().__lockattr_judge(),
-            );
-        };
-        let end = self.end(&private, context, &prepared, &run);
         quote_spanned! {ours=>
-            let #entered = #private::enter(#client, #key, #options).await;
+            let #entered = #entering;
             let #lease = match #entered {
                 #private::Entered::Held(#lease) => #lease,
                 #private::Entered::Busy(#error) #busy_or_done => { #busy }
                 #done
                 #private::Entered::Down(#error) => { #down }
             };
-            #end
         }
     }
 
@@ -181,8 +202,14 @@ impl Lock {
         let pinned = quote_spanned! {ours=> #private::core::pin::pin!(#run) };
         let answered = match &self.args.on_lost {
             OnLost::Cancel(_) => {
-                let there = located(private, at);
-                let lost = quote_spanned! {at=> #there::lost_cancel };
+                let lost = if let Some(items) = context.items {
+                    let mut items = items.clone();
+                    items.set_span(at);
+                    quote_spanned! {at=> #items.__lockattr_lost() }
+                } else {
+                    let there = located(private, at);
+                    quote_spanned! {at=> #there::lost_cancel }
+                };
                 quote_spanned! {ours=> #private::unless_lost(#pinned, #lost) }
             }
             OnLost::Continue => {
@@ -371,7 +398,7 @@ fn typed(expr: &Expr, ty: &TokenStream, locals: &Locals) -> TokenStream {
 
 /// Input:  `"busy", Policy("skip")`
 /// Output: `return busy_skip(error)`, located at the return type, which has to support the policy
-fn return_tokens(
+pub(crate) fn return_tokens(
     private: &TokenStream,
     context: &LockSite<'_>,
     event: &str,
@@ -383,8 +410,22 @@ fn return_tokens(
             let at = ours.located_at(context.return_type);
             let error = context.locals.name_at("error", at);
             let private = located(private, at);
-            let policy = format_ident!("{event}_{policy}", span = at);
-            quote_spanned! {at=> return #private::#policy(#error); }
+            let answer = match context.items {
+                Some(items) if policy == "error" && event == "down" => {
+                    let mut items = items.clone();
+                    items.set_span(at);
+                    quote_spanned! {at=> #items.__lockattr_down()(#error) }
+                }
+                Some(_) if policy == "error" => {
+                    let policy = format_ident!("{event}_error_item", span = at);
+                    quote_spanned! {at=> #private::#policy(#error) }
+                }
+                _ => {
+                    let policy = format_ident!("{event}_{policy}", span = at);
+                    quote_spanned! {at=> #private::#policy(#error) }
+                }
+            };
+            quote_spanned! {at=> return #answer; }
         }
         ReturnBy::Expr(value) => {
             let report = format_ident!("{event}_return", span = ours);
@@ -393,6 +434,10 @@ fn return_tokens(
             let value = match value {
                 Expr::Tuple(unit) if unit.elems.is_empty() => quote_spanned! {ours=> () },
                 value => value.to_token_stream(),
+            };
+            let value = match context.items {
+                Some(_) => quote_spanned! {ours=> #private::Ended::with(#value) },
+                None => value,
             };
             quote_spanned! {ours=>
                 #private::#report(#error);
@@ -404,7 +449,7 @@ fn return_tokens(
 
 /// Where the return value comes from when it is not the body's.
 #[derive(Clone, Copy)]
-enum ReturnBy<'a> {
+pub(crate) enum ReturnBy<'a> {
     Policy(&'a str),
     Expr(&'a Expr),
 }

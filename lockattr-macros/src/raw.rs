@@ -9,13 +9,13 @@ use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::duration;
 use crate::errors::CollectedErrors;
-use crate::known::{argument_with, example, meant, names};
+use crate::known::{BLOCKING, argument_with, example, meant, names};
 
 /// `ttl = "30s"`
 pub(crate) struct Argument {
     /// `None` for a string alone, which is most likely the key.
     pub(crate) name: Option<Ident>,
-    /// `None` where an error was collected for it.
+    /// `None` where it has none, or an error was collected for it.
     pub(crate) value: Option<Expr>,
 }
 
@@ -71,11 +71,23 @@ fn argument(input: ParseStream<'_>, errors: &mut CollectedErrors) -> Result<Argu
     }
     let name = input.call(Ident::parse_any)?;
     let ends = input.is_empty() || input.peek(Token![,]);
+    if ends && name == BLOCKING {
+        return Ok(Argument {
+            name: Some(name),
+            value: None,
+        });
+    }
     if ends && let Some(error) = bare(&name) {
         errors.push(error);
-        let is_policy = argument_with(&name.to_string()).is_some();
+        let word = name.to_string();
+        let stands_for = if meant(&word) == Some(BLOCKING) {
+            // Not told again that the function has to be `async`.
+            Some(Ident::new(BLOCKING, name.span()))
+        } else {
+            argument_with(&word).map(|_| name)
+        };
         return Ok(Argument {
-            name: is_policy.then_some(name),
+            name: stands_for,
             value: None,
         });
     }
@@ -112,6 +124,10 @@ fn bare(name: &Ident) -> Option<Error> {
 }
 
 fn value(name: &Ident, input: ParseStream<'_>) -> Result<Expr, Error> {
+    if name == BLOCKING {
+        let message = "`blocking` has no value: write it alone, or leave it out where the function is `async`";
+        return Err(Error::new_spanned(name, message));
+    }
     let example = example(&name.to_string());
     if input.is_empty() || input.peek(Token![,]) {
         let message = format!("`{name}` needs a value, as in `{example}`");

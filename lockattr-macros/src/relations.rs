@@ -57,6 +57,15 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
+    if args.blocking.is_some() && matches!(args.on_lost, OnLost::Cancel(Some(_))) {
+        refuse(
+            "on_lost",
+            "`on_lost = cancel(…)` with `blocking` has nothing to wind down: a body on a thread \
+             cannot be stopped, and runs on after a loss anyway\nleave out the grace; with `bind = \
+             lease` the body sees the loss, by `lease.check()?`"
+                .to_owned(),
+        );
+    }
     if args.once.is_some() && args.permits.is_some() {
         refuse(
             "permits",

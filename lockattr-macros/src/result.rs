@@ -1,4 +1,4 @@
-//! The return type: the type of the value, or a future and the type of its output.
+//! The return type: the type of the value, a future and the type of its output, or a stream.
 
 use proc_macro2::Span;
 use quote::quote_spanned;
@@ -61,7 +61,7 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
     let ty = ungrouped(ty);
     match ty {
         Type::ImplTrait(opaque) => {
-            let value = output_of(future_bound(&opaque.bounds)?);
+            let value = value_of(bound(&opaque.bounds, "Future")?, "Output");
             Some(Future {
                 span: value.map_or(ty.span(), Type::span),
                 output: value.map(inferred),
@@ -71,10 +71,10 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
         }
         Type::Path(path) => {
             let (value, span) = if let Some(bounds) = pinned(&path.path) {
-                let value = output_of(future_bound(bounds)?);
+                let value = value_of(bound(bounds, "Future")?, "Output");
                 let span = value.map_or(ty.span(), Type::span);
                 (value.map(inferred), span)
-            } else if is_alias(&path.path) {
+            } else if is_alias(&path.path, "BoxFuture") {
                 // Only the compiler can resolve an alias, so the type is written as a projection.
                 let at = Span::mixed_site().located_at(ty.span());
                 let value = quote_spanned! {at=> <#ty as ::core::future::Future>::Output };
@@ -93,6 +93,44 @@ pub(crate) fn future(output: &ReturnType) -> Option<Future> {
     }
 }
 
+/// A return type that is a stream.
+pub(crate) struct Stream {
+    /// The type of its items, where that can be written in a body.
+    pub(crate) item: Option<Type>,
+    pub(crate) span: Span,
+    /// The return type itself, where that can be written in a body.
+    pub(crate) whole: Option<Type>,
+    /// It is a `Pin<Box<_>>`.
+    pub(crate) boxed: bool,
+}
+
+/// Input:  `-> Pin<Box<dyn Stream<Item = u8> + Send + '_>>`
+/// Output: Stream { item: u8, boxed }
+pub(crate) fn stream(output: &ReturnType) -> Option<Stream> {
+    let ReturnType::Type(_, ty) = output else {
+        return None;
+    };
+    let ty = ungrouped(ty);
+    let (item, whole) = match ty {
+        Type::ImplTrait(opaque) => (value_of(bound(&opaque.bounds, "Stream")?, "Item"), None),
+        Type::Path(path) => {
+            let item = match pinned(&path.path) {
+                Some(bounds) => value_of(bound(bounds, "Stream")?, "Item"),
+                None if is_alias(&path.path, "BoxStream") => None,
+                None => return None,
+            };
+            (item, Some(inferred(ty)))
+        }
+        _ => return None,
+    };
+    Some(Stream {
+        span: item.map_or(ty.span(), Type::span),
+        item: item.map(inferred),
+        boxed: whole.is_some(),
+        whole,
+    })
+}
+
 fn ungrouped(mut ty: &Type) -> &Type {
     loop {
         ty = match ty {
@@ -103,23 +141,24 @@ fn ungrouped(mut ty: &Type) -> &Type {
     }
 }
 
-/// Input:  `Send + Future<Output = u8>`
+/// Input:  `Send + Future<Output = u8>`, `Future`
 /// Output: `Future<Output = u8>`
-fn future_bound<'a>(
+fn bound<'a>(
     bounds: impl IntoIterator<Item = &'a TypeParamBound>,
+    wanted: &str,
 ) -> Option<&'a PathSegment> {
     let mut names = bounds.into_iter().filter_map(|bound| match bound {
         TypeParamBound::Trait(bound) => bound.path.segments.last(),
         _ => None,
     });
-    names.find(|name| name.ident == "Future")
+    names.find(|name| name.ident == wanted)
 }
 
-/// Input:  `Future<Output = u8>`
+/// Input:  `Future<Output = u8>`, `Output`
 /// Output: `u8`, or `None` for `Future` alone
-fn output_of(bound: &PathSegment) -> Option<&Type> {
+fn value_of<'a>(bound: &'a PathSegment, name: &str) -> Option<&'a Type> {
     arguments(bound).find_map(|argument| match argument {
-        GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
+        GenericArgument::AssocType(assoc) if assoc.ident == name => Some(&assoc.ty),
         _ => None,
     })
 }
@@ -153,10 +192,10 @@ fn pinned(path: &Path) -> Option<impl Iterator<Item = &TypeParamBound>> {
     }
 }
 
-fn is_alias(path: &Path) -> bool {
+fn is_alias(path: &Path, ends: &str) -> bool {
     path.segments
         .last()
-        .is_some_and(|last| last.ident.to_string().ends_with("BoxFuture"))
+        .is_some_and(|last| last.ident.to_string().ends_with(ends))
 }
 
 #[cfg(test)]
@@ -203,6 +242,30 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_is_recognised() {
+        for (output, item, boxed) in [
+            ("impl Stream<Item = u8> + Send + use<'_>", Some("u8"), false),
+            (
+                "impl futures_core::Stream<Item = Result<impl Copy, E>>",
+                Some("Result<_,E>"),
+                false,
+            ),
+            (
+                "Pin<Box<dyn Stream<Item = u8> + Send + '_>>",
+                Some("u8"),
+                true,
+            ),
+            ("futures::stream::LocalBoxStream<'a, u8>", None, true),
+        ] {
+            let output: ReturnType = syn::parse_str(&format!("-> {output}")).unwrap();
+            let stream = stream(&output).unwrap();
+            assert_eq!(text(stream.item).as_deref(), item);
+            assert_eq!(stream.boxed, boxed);
+            assert!(future(&output).is_none());
+        }
+    }
+
+    #[test]
     fn anything_else_is_not() {
         for output in [
             "",
@@ -213,6 +276,7 @@ mod tests {
         ] {
             let output: ReturnType = syn::parse_str(output).unwrap();
             assert!(future(&output).is_none());
+            assert!(stream(&output).is_none());
         }
     }
 }

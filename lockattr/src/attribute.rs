@@ -18,10 +18,12 @@ use ended::CallError;
 use guarded::Guarded;
 
 pub(crate) mod answer;
+pub(crate) mod blocking;
 pub(crate) mod client_argument;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod policy;
+pub(crate) mod stream;
 pub(crate) mod within;
 
 /// How a call begins.

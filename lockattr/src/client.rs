@@ -8,6 +8,7 @@ use crate::acquire::Context;
 use crate::error::Error;
 use crate::hold_times::HoldTimes;
 use crate::key::{Key, Keys};
+use crate::runtime::blocking;
 use crate::stats::Stats;
 
 mod builder;
@@ -229,6 +230,33 @@ impl Client {
         Self::builder().connect(url).await
     }
 
+    /// [`connect`](Self::connect) on a thread that may wait, for programs that are not async. It needs no runtime.
+    ///
+    /// ```
+    /// use lockattr::{Client, Error, distributed_lock};
+    ///
+    /// #[distributed_lock(key = "report:<month>", blocking)]
+    /// fn report(month: &str) -> Result<(), Error> {
+    ///     // at most one of these per month runs at a time, on any machine
+    ///     Ok(())
+    /// }
+    ///
+    /// fn main() -> Result<(), Error> {
+    ///     let client = Client::connect_blocking("memory:")?;
+    ///     client.install()?;
+    ///     report("2026-11")?;
+    ///     client.shutdown_blocking();
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), and [`Error::Config`] where this thread runs the tasks of a tokio
+    /// runtime, which waiting would block.
+    pub fn connect_blocking(url: impl AsRef<str>) -> Result<Self, Error> {
+        Self::builder().connect_blocking(url)
+    }
+
     /// A client with settings other than the defaults.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
@@ -253,6 +281,12 @@ impl Client {
     /// installed one. Tasks that it spawns are not within it.
     pub async fn scope<F: Future>(&self, future: F) -> F::Output {
         SCOPED.scope(self.clone(), future).await
+    }
+
+    /// [`scope`](Self::scope) for calls on this thread: those that `run` makes use this client where they name no
+    /// other. Threads that it starts are not within it.
+    pub fn scope_blocking<R>(&self, run: impl FnOnce() -> R) -> R {
+        SCOPED.sync_scope(self.clone(), run)
     }
 
     /// A request for a key: the same as the attribute, by hand.
@@ -376,6 +410,16 @@ impl Client {
     /// Cancel-safe: dropped, it no longer waits, and what it has begun goes on.
     pub async fn shutdown(&self) {
         self.0.shut_down().await;
+    }
+
+    /// [`shutdown`](Self::shutdown) on a thread that may wait, for the end of a program that is not async. On one
+    /// that runs the tasks of a tokio runtime it waits for nothing: what it has begun goes on.
+    pub fn shutdown_blocking(&self) {
+        if blocking::refusal().is_none() {
+            self.0.keeper.block_on(self.shutdown());
+        } else {
+            blocking::begin(self.shutdown());
+        }
     }
 
     /// The client that a call without one of its own uses.

@@ -6,6 +6,7 @@
 //! waits for the answer [`Keeper::release_confirmed`].
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use crate::error::{LossCause, StoreError};
 use crate::owner::Origin;
 use crate::queue::{Entrant, Entry, Front, WaitQueues};
 use crate::runtime::background::Background;
+use crate::runtime::blocking;
 use crate::runtime::clock::Clock;
 use crate::runtime::process::{DroppedAtHome, Process};
 use crate::stats::Counters;
@@ -149,6 +151,14 @@ impl Keeper {
         let step = DroppedAtHome::new(step, self.process());
         let answer = self.background.ask(step).await;
         answer.unwrap_or_else(|| Err(StoreError::in_doubt("the store panicked")))
+    }
+
+    /// Polls a future of this client's on a thread that may wait. What it asks goes over the client's own
+    /// thread, so that it depends on no runtime that nobody may be running.
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let enters = !self.store.in_callers_time() && !blocking::is_thread_ending();
+        let _context = enters.then(|| self.background.runtime().enter());
+        blocking::block_on(future)
     }
 
     /// The clock in which a caller waits, and its lease lives.

@@ -10,6 +10,7 @@ use crate::call_site::CallSite;
 use crate::error::{Error, LossCause, StoreError};
 use crate::keeper::Keeper;
 use crate::limits;
+use crate::runtime::blocking;
 use crate::runtime::clock::Clock;
 use crate::store::Token;
 
@@ -172,6 +173,34 @@ impl Lease {
         }
     }
 
+    /// Whether the lease still runs, as far as is known here: no command, and no waiting. For work on a thread,
+    /// which cannot be stopped, to look at between two of its steps.
+    ///
+    /// ```
+    /// # use lockattr::{Client, Error, distributed_lock};
+    /// #[distributed_lock(key = "import:<file>", bind = lease, blocking)]
+    /// fn import(file: &str, rows: &[u32]) -> Result<u32, Error> {
+    ///     let mut sum = 0;
+    ///     for row in rows {
+    ///         lease.check()?;
+    ///         sum += row;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Error> {
+    /// # let client = Client::connect("memory:").await?;
+    /// # let work = move || client.scope_blocking(|| import("a.csv", &[1, 2]));
+    /// # assert_eq!(tokio::task::spawn_blocking(work).await.unwrap()?, 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub fn check(&self) -> Result<(), Error> {
+        self.check_process()?;
+        self.check_loss()
+    }
+
     /// Waits until the lease is lost, and says how. For work that wants to wind down by itself:
     /// race it against this future.
     ///
@@ -212,7 +241,6 @@ impl Lease {
             key: self.label().to_owned(),
             reason,
         })?;
-        self.check_process()?;
         self.check()?;
         let handle = &self.handle;
         handle
@@ -260,9 +288,53 @@ impl Lease {
         self.give_back().await
     }
 
+    /// [`release`](Self::release) on a thread that may wait.
+    ///
+    /// # Errors
+    /// Those of [`release`](Self::release), and [`Error::Invalid`] where this thread runs the tasks of a tokio
+    /// runtime, which waiting would block: the key is given back in the background then.
+    pub fn release_blocking(self) -> Result<(), Error> {
+        self.may_wait()?;
+        self.give_back_blocking()
+    }
+
+    /// [`token`](Self::token) on a thread that may wait.
+    ///
+    /// # Errors
+    /// Those of [`token`](Self::token), and [`Error::Invalid`] where this thread runs the tasks of a tokio
+    /// runtime, which waiting would block.
+    pub fn token_blocking(&self) -> Result<u64, Error> {
+        self.may_wait()?;
+        self.handle.keeper.block_on(self.token())
+    }
+
+    /// [`extend`](Self::extend) on a thread that may wait.
+    ///
+    /// # Errors
+    /// Those of [`extend`](Self::extend), and [`Error::Invalid`] where this thread runs the tasks of a tokio
+    /// runtime, which waiting would block.
+    pub fn extend_blocking(&self, ttl: Duration) -> Result<(), Error> {
+        self.may_wait()?;
+        self.handle.keeper.block_on(self.extend(ttl))
+    }
+
+    fn may_wait(&self) -> Result<(), Error> {
+        match blocking::refusal() {
+            Some(reason) => Err(Error::Invalid {
+                key: self.label().to_owned(),
+                reason: reason.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same on this thread, which may wait.
+    pub(crate) fn give_back_blocking(&self) -> Result<(), Error> {
+        self.handle.keeper.block_on(self.give_back())
+    }
+
     /// [`release`](Self::release) for a handle that is still borrowed, and not to be used any more.
     pub(crate) async fn give_back(&self) -> Result<(), Error> {
-        self.check_process()?;
         self.check()?;
         // Handles are made from handles: where this is the only one, it stays so.
         if self.acquisition().is_shared() {
@@ -331,7 +403,7 @@ impl Lease {
     }
 
     /// The loss of the lease, if it is known by now.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check_loss(&self) -> Result<(), Error> {
         match self.loss() {
             Some(cause) => Err(self.error(cause)),
             None => Ok(()),

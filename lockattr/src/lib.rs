@@ -19,7 +19,8 @@
 //! The function keeps its signature, its attributes and its docs. Around its body the attribute
 //! acquires a lease on a key made from its arguments, renews it while the body runs, and gives it
 //! back when the body ends: by value, `?`, early `return`, panic, or its future being dropped. When
-//! the lease is lost, the body's future is dropped before it is polled again.
+//! the lease is lost, the body's future is dropped before it is polled again. A function that is not async, and
+//! [blocks its thread](distributed_lock#blocking), is one too.
 //!
 //! - [`distributed_lock`] lists the arguments, each with an example.
 //! - [The guide](guide) says which ttl, key and store to take, and what to do when something is wrong.
@@ -189,8 +190,12 @@ pub mod __private {
         done_skip, down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
         unless_lost,
     };
+    pub use crate::attribute::blocking::{Body, enter_blocking, unless_lost_blocking};
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;
+    pub use crate::attribute::stream::{
+        Ended, Items, Slot, busy_error_item, done_error_item, locked_stream, pass_on, stream_of,
+    };
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;

@@ -2,6 +2,7 @@
 //! knows nothing of locks.
 
 pub(crate) mod background;
+pub(crate) mod blocking;
 pub(crate) mod clock;
 mod events;
 pub(crate) mod jitter;

@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "the names of tests say what they show")]
 
 use std::alloc::System;
+use std::collections::BTreeSet;
 #[cfg(feature = "metrics")]
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,6 +41,20 @@ async fn by_attribute(locks: &Client) {
     sync_user(locks, 42).await.unwrap();
 }
 
+#[distributed_lock(key = "sync:<user_id>", ttl = "60s", client = locks, blocking)]
+fn sync_user_blocking(locks: &Client, user_id: u64) -> Result<(), Error> {
+    Ok(())
+}
+
+fn by_hand_blocking(locks: &Client) {
+    let lease = locks.lock("sync:42").acquire_blocking().unwrap();
+    lease.release_blocking().unwrap();
+}
+
+fn by_attribute_blocking(locks: &Client) {
+    sync_user_blocking(locks, 42).unwrap();
+}
+
 /// The allocations of a call, which are the same each time.
 async fn allocations(call: impl AsyncFn()) -> usize {
     for _ in 0..CALLS {
@@ -49,6 +64,34 @@ async fn allocations(call: impl AsyncFn()) -> usize {
     for _ in 0..CALLS {
         call().await;
     }
+    of_each(&region)
+}
+
+/// The same of a call that waits on this thread. It starts no thread, and so no runtime.
+fn allocations_blocking(call: impl Fn()) -> usize {
+    for _ in 0..CALLS {
+        call();
+    }
+    let threads = threads();
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..CALLS {
+        call();
+    }
+    let each = of_each(&region);
+    assert_eq!(self::threads(), threads);
+    each
+}
+
+/// The ids of the threads of this process, which are not used again soon.
+fn threads() -> BTreeSet<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| task.unwrap().file_name();
+    tasks
+        .map(|task| name(task).into_string().unwrap())
+        .collect()
+}
+
+fn of_each(region: &Region<'_, System>) -> usize {
     let change = region.change();
     assert_eq!(change.reallocations, 0);
     // The keeper's thread may wake up once or twice.
@@ -66,6 +109,19 @@ async fn calls_and_leases_cost_little() {
     assert_eq!(each, OF_REDIS + OF_A_CALL);
     let each = allocations(async || by_attribute(&locks).await).await;
     assert_eq!(each, OF_REDIS + OF_A_CALL);
+
+    // Also of threads that wait, of their own and of a runtime.
+    let of_threads = |locks: &Client| {
+        let each = allocations_blocking(|| by_hand_blocking(locks));
+        assert_eq!(each, OF_REDIS + OF_A_CALL);
+        let each = allocations_blocking(|| by_attribute_blocking(locks));
+        assert_eq!(each, OF_REDIS + OF_A_CALL);
+    };
+    std::thread::scope(|scope| scope.spawn(|| of_threads(&locks)).join().unwrap());
+    let its = locks.clone();
+    tokio::task::spawn_blocking(move || of_threads(&its))
+        .await
+        .unwrap();
 
     // The same where what is observed is recorded: a function's metrics are registered once.
     #[cfg(feature = "metrics")]

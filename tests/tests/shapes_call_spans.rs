@@ -307,6 +307,32 @@ async fn it_stands_between_the_spans_above_and_below() {
     assert!(spans.iter().all(|span| span.is_closed), "{spans:#?}");
 }
 
+#[instrument(skip_all, name = "above")]
+#[distributed_lock(key = "call:<id>", client = locks, blocking)]
+#[instrument(skip_all, name = "below")]
+fn on_a_thread(locks: &Client, id: u8) -> Answer {
+    tracing::info!("in the body");
+    Ok(())
+}
+
+#[test]
+fn a_call_that_blocks_has_one_too() {
+    let place = place(Level::DEBUG);
+    on_a_thread(&place.locks, 1).unwrap();
+    let spans = place.listener.spans.lock().unwrap().clone();
+    let names: Vec<_> = spans.iter().map(|span| span.name).collect();
+    assert_eq!(names, ["below", "distributed_lock", "above"]);
+    let parents: Vec<_> = spans.iter().map(|span| span.parent).collect();
+    assert_eq!(parents, [None, Some(1), Some(2)]);
+    assert_eq!(spans[2].told, ["in the body"]);
+    assert_eq!(outcome(&spans[1]), "acquired");
+    assert!(spans.iter().all(|span| span.is_closed), "{spans:#?}");
+    // A busy one.
+    let _held = place.locks.lock("call:2").acquire_blocking().unwrap();
+    on_a_thread(&place.locks, 2).unwrap_err();
+    assert_eq!(outcome(place.listener.calls().last().unwrap()), "busy");
+}
+
 #[tokio::test]
 async fn nobody_who_listens_to_less_has_a_span() {
     let place = place(Level::INFO);

@@ -21,11 +21,24 @@ fn future(id: u8) -> impl ::std::future::Future<Output = ::std::option::Option<u
     return ::std::future::ready(::std::option::Option::Some(id));
 }
 
+#[distributed_lock(key = "thread:<id>", on_busy = skip, blocking)]
+fn on_a_thread(mut id: u8) -> ::std::option::Option<u8> {
+    id += 1;
+    ::std::option::Option::Some(id)
+}
+
 async fn all() {
     let locks = Client::connect("memory:").await.unwrap();
     ::std::assert_eq!(locks.scope(bare(1)).await.unwrap(), 1);
     locks.scope(skip()).await;
     ::std::assert_eq!(locks.scope(future(1)).await, ::std::option::Option::Some(1));
+}
+
+#[test]
+fn nor_on_a_thread() {
+    let locks = Client::connect_blocking("memory:").unwrap();
+    let answer = locks.scope_blocking(|| on_a_thread(1));
+    ::std::assert_eq!(answer, ::std::option::Option::Some(2));
 }
 
 #[test]

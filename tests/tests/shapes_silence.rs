@@ -43,8 +43,10 @@
 use std::fmt::Display;
 use std::future::Future;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use lockattr::{Client, Error, distributed_lock};
 
 /// Documented, as the lint asks.
@@ -120,6 +122,59 @@ pub async fn borrows(text: &str) -> Option<&str> {
 pub async fn generic<T: Display + Send + Sync>(id: T) -> Result<T, Error> {
     tokio::task::yield_now().await;
     Ok(id)
+}
+
+/// On a thread.
+#[distributed_lock(key = "thread:<id>", on_busy = return Ok(0), bind = lease, blocking)]
+pub fn on_a_thread(mut id: usize, text: &str) -> Result<usize, Error> {
+    id += lease.key().len();
+    if text.is_empty() {
+        return Ok(id);
+    }
+    Ok(text.len())
+}
+
+/// Nothing, on a thread.
+#[distributed_lock(key = "thread", on_busy = skip, blocking)]
+pub fn unit_on_a_thread() {}
+
+/// Opaque, on a thread.
+#[distributed_lock(key = "thread:<id>", on_lost = return Err(Error::NotInstalled), blocking)]
+#[distributed_lock(key = "thread-inner", on_lost = continue, blocking)]
+pub fn opaque_on_a_thread(id: impl Display) -> Result<impl Display, Error> {
+    Ok(format!("{id}"))
+}
+
+/// A stream.
+#[distributed_lock(key = "stream:<id>", on_lost = continue)]
+#[distributed_lock(key = "stream-inner:<id>", on_busy = skip)]
+pub fn stream(id: u8) -> impl Stream<Item = Result<u8, Error>> + Send {
+    items_of(Ok(id))
+}
+
+/// A boxed one.
+#[distributed_lock(key = "stream:<text>", on_busy = return text, on_lost = return text)]
+pub fn boxed_stream(text: &str) -> Pin<Box<dyn Stream<Item = &str> + Send + '_>> {
+    if text.is_empty() {
+        return Box::pin(items_of(text));
+    }
+    Box::pin(items_of(text))
+}
+
+fn items_of<T: Send>(item: T) -> impl Stream<Item = T> + Send {
+    Made(Some(item))
+}
+
+struct Made<T>(Option<T>);
+
+impl<T> Unpin for Made<T> {}
+
+impl<T> Stream for Made<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<T>> {
+        Poll::Ready(self.0.take())
+    }
 }
 
 /// Two keys.

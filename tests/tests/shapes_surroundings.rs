@@ -76,6 +76,12 @@ mod crowded {
         ::std::result::Result::Ok(id)
     }
 
+    #[::lockattr::distributed_lock(key = "crowded-thread:<id>", ttl = "5s", bind = held, blocking)]
+    pub(super) fn thread(mut id: u8) -> ::std::result::Result<u8, ::lockattr::Error> {
+        id += u8::from(held.key().is_empty());
+        ::std::result::Result::Ok(id)
+    }
+
     #[::lockattr::distributed_lock(key = "crowded-skip:<id>", on_busy = skip, on_lost = continue)]
     pub(super) async fn skip(id: u8) -> ::std::option::Option<u8> {
         ::std::option::Option::Some(id)
@@ -296,6 +302,9 @@ async fn everything_has_its_name_taken() {
     check("nested:1", 1, async || nested::outer(1).await).await;
     let locks = lockattr::Client::connect("memory:").await.unwrap();
     assert_eq!(locks.scope(crowded::skip(1)).await, Some(1));
+    let on_a_thread = move || locks.scope_blocking(|| crowded::thread(1));
+    let answer = tokio::task::spawn_blocking(on_a_thread).await.unwrap();
+    assert_eq!(answer.unwrap(), 1);
 }
 
 #[tokio::test]

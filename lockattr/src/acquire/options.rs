@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
 use crate::limits;
+use crate::runtime::blocking;
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub struct CallOptions {
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
     pub(super) reruns: bool,
+    /// Why the thread that asks may not wait for an answer.
+    pub(super) refused: Option<&'static str>,
 }
 
 /// What a call does while the store cannot be asked.
@@ -48,12 +51,19 @@ impl CallOptions {
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
             reruns: false,
+            refused: None,
         }
     }
 
     /// The same for a call from elsewhere.
     pub(crate) const fn of_site(mut self, site: &'static CallSite) -> Self {
         self.site = site;
+        self
+    }
+
+    /// The same for a thread that waits for the answer, if it may.
+    pub(crate) fn blocking(mut self) -> Self {
+        self.refused = blocking::refusal();
         self
     }
 

@@ -232,3 +232,60 @@ macro_rules! tell_or_log {
 
 tell_or_log!(OnUnavailableError);
 tell_or_log!(OnLostCancel);
+
+/// `on_busy = error` of a stream.
+#[diagnostic::on_unimplemented(
+    message = "`on_busy = error` cannot tell a busy key through items of type `{Self}`",
+    label = "items of type `{Self}` cannot carry a `lockattr::Error`",
+    note = "a stream of `Result<T, E>` can where `E: From<lockattr::Error>`",
+    note = "or write `on_busy = skip` for an empty stream, or `on_busy = return EXPR` with its only item"
+)]
+pub trait OnBusyErrorItem {
+    fn item(error: Error) -> Self;
+}
+
+/// `on_done = error` of a stream.
+#[diagnostic::on_unimplemented(
+    message = "`on_done = error` cannot tell that the work is done through items of type `{Self}`",
+    label = "items of type `{Self}` cannot carry a `lockattr::Error`",
+    note = "a stream of `Result<T, E>` can where `E: From<lockattr::Error>`",
+    note = "or write `on_done = skip` for an empty stream, or `on_done = return EXPR` with its only item"
+)]
+pub trait OnDoneErrorItem {
+    fn item(error: Error) -> Self;
+}
+
+/// `on_unavailable = error` of a stream whose items are `Result`s.
+#[diagnostic::on_unimplemented(
+    message = "`on_unavailable = error` cannot tell an outage through items of type `{Self}`",
+    label = "items of type `{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`",
+    note = "or write `on_unavailable = skip` for an empty stream, or `on_unavailable = return EXPR` with its \
+            only item, and `on_lost = return EXPR` with the last one after a loss"
+)]
+pub trait OnUnavailableErrorItem {
+    fn item(error: Error) -> Self;
+}
+
+/// `on_lost = cancel` of a stream whose items are `Result`s.
+#[diagnostic::on_unimplemented(
+    message = "`on_lost = cancel` cannot tell a lost lease through items of type `{Self}`",
+    label = "items of type `{Self}` cannot carry a `lockattr::Error`",
+    note = "a `Result<T, E>` can where `E: From<lockattr::Error>`",
+    note = "or write `on_lost = return EXPR` with the last item after a loss"
+)]
+pub trait OnLostCancelItem {
+    fn item(error: Error) -> Self;
+}
+
+macro_rules! carried_by_an_item {
+    ($($policy:ident)*) => {$(
+        impl<T: Fail> $policy for T {
+            fn item(error: Error) -> Self {
+                T::fail(error)
+            }
+        }
+    )*};
+}
+
+carried_by_an_item!(OnBusyErrorItem OnDoneErrorItem OnUnavailableErrorItem OnLostCancelItem);

@@ -153,12 +153,12 @@ fn begin_to_leave(lease: &Guarded, end: End) -> Option<CallError> {
     if end == End::Success {
         lease.succeed();
     }
-    weigh(lease, lease.check(), end)
+    weigh(lease, lease.check_loss(), end)
 }
 
 /// What a body and the end of its lease come to together. The body's own error stands, and the loss is only
 /// told to the log then.
-fn weigh(lease: &Guarded, left: Result<(), Error>, end: End) -> Option<CallError> {
+pub(super) fn weigh(lease: &Guarded, left: Result<(), Error>, end: End) -> Option<CallError> {
     let Err(lost) = left else {
         if end == End::Success {
             lease.site().observed.succeeded();

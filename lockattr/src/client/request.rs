@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Client;
@@ -118,6 +119,18 @@ impl LockRequest {
         span.answered(context, &answer);
         span.ended();
         answer
+    }
+
+    /// [`acquire`](Self::acquire) on a thread that may wait: one of the application's own, of `rayon`, or within
+    /// `tokio::task::spawn_blocking` or `block_in_place`. It needs no runtime, and makes none.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and [`Error::Invalid`] where this thread runs the tasks of a tokio
+    /// runtime, which waiting would block.
+    pub fn acquire_blocking(mut self) -> Result<Lease, Error> {
+        self.settings = self.settings.blocking();
+        let context = Arc::clone(&self.client.0);
+        context.keeper.block_on(self.acquire())
     }
 }
 

@@ -64,6 +64,11 @@ impl Lease {
         self.joined.as_ref()?.last
     }
 
+    /// Whether a call that has joined this lease has gone on past its own end, and the lease has not.
+    pub(crate) fn is_past_own_end(&self) -> bool {
+        self.own_end().is_some_and(|end| self.now() >= end) && self.lease_loss().is_none()
+    }
+
     /// A call that has joined this lease was stopped, and the lease goes on.
     pub(crate) fn count_own_end(&self) {
         let counters = &self.handle.keeper.counters;

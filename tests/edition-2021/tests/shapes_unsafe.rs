@@ -16,6 +16,19 @@ async unsafe extern "C" fn unsafe_extern(mut id: u8) -> Result<u8, Error> {
     Ok(id)
 }
 
+#[distributed_lock(key = "unsafe-blocking:<id>", blocking)]
+unsafe fn unsafe_blocking(id: u8, list: &[u8]) -> Result<u8, Error> {
+    Ok(*list.get_unchecked(usize::from(id)))
+}
+
+#[test]
+fn an_unsafe_function_that_blocks() {
+    let locks = Client::connect_blocking("memory:").unwrap();
+    // SAFETY: one is an index of the list.
+    let call = || unsafe { unsafe_blocking(1, &[7, 8]) };
+    assert_eq!(locks.scope_blocking(call).unwrap(), 8);
+}
+
 #[tokio::test]
 async fn unsafe_functions() {
     let locks = Client::connect("memory:").await.unwrap();

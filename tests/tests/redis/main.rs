@@ -10,6 +10,7 @@ mod acquire;
 mod after_faults;
 mod after_shutdown;
 mod blocked_log;
+mod blocking;
 mod call_sites;
 mod changed_keys;
 mod checkers;
@@ -89,6 +90,7 @@ mod since;
 mod slots_at_once;
 mod stalled_waiters;
 mod status;
+mod streams;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;

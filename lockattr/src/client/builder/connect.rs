@@ -11,6 +11,7 @@ use crate::keeper::Keeper;
 use crate::owner::Origin;
 use crate::redaction::Redaction;
 use crate::runtime::background::Background;
+use crate::runtime::blocking;
 use crate::store::fail_fast::{self, FailFast, PartOf};
 use crate::store::memory::Memory;
 use crate::store::quorum::Quorum;
@@ -28,6 +29,19 @@ impl ClientBuilder {
     /// Those of [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         checked(self.connect_lazily(url)?).await
+    }
+
+    /// [`connect`](Self::connect) on a thread that may wait; see [`Client::connect_blocking`].
+    ///
+    /// # Errors
+    /// Those of [`Client::connect_blocking`].
+    pub fn connect_blocking(self, url: impl AsRef<str>) -> Result<Client, Error> {
+        if let Some(reason) = blocking::refusal() {
+            return Err(Error::Config(reason.to_owned()));
+        }
+        let client = self.connect_lazily(url)?;
+        let keeper = Arc::clone(&client.0.keeper);
+        keeper.block_on(checked(client))
     }
 
     /// Connects to several independent nodes, of which a majority grants a lock together, as the description
