@@ -57,6 +57,8 @@ pub(crate) struct Context {
     pub(crate) prefix: String,
     pub(crate) ttl: Duration,
     redaction: Redaction,
+    /// The most bytes of a reply that are kept.
+    reply_limit: usize,
     disabled: bool,
 }
 
@@ -87,6 +89,7 @@ impl Context {
         prefix: String,
         ttl: Duration,
         redaction: Redaction,
+        reply_limit: usize,
         disabled: bool,
     ) -> Self {
         Self {
@@ -95,6 +98,7 @@ impl Context {
             prefix,
             ttl,
             redaction,
+            reply_limit,
             disabled,
         }
     }
@@ -202,7 +206,7 @@ impl Context {
     }
 
     fn lease_options(&self, call: &CallOptions, several: bool) -> Result<LeaseOptions, String> {
-        let options = call.lease_options(self.ttl)?;
+        let mut options = call.lease_options(self.ttl)?;
         limits::permits(call.permits)?;
         limits::wait(call.wait)?;
         if call.permits > 1 && several {
@@ -221,6 +225,8 @@ impl Context {
         if call.permits > 1 && !store.permits {
             return Err("its store lets a key have one holder at a time".to_owned());
         }
+        let reply_limit = self.reply_limit.min(store.longest_reply);
+        options.reply_limit = u32::try_from(reply_limit).unwrap_or(u32::MAX);
         self.keeper.check_process()?;
         Ok(options)
     }

@@ -21,6 +21,7 @@ pub(crate) mod client_argument;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod policy;
+pub(crate) mod replay;
 pub(crate) mod within;
 
 /// How a call begins.

@@ -63,6 +63,7 @@
 //! | `lockattr_released_late_total` | counter | leases given back in the background after that had failed first |
 //! | `lockattr_release_abandoned_total` | counter | leases that could not be given back before their keys ran out |
 //! | `lockattr_marks_lost_total` | counter | marks of `once` that could not be written |
+//! | `lockattr_replies_not_kept_total` | counter | replies that were not kept beside the mark of `once`: too large, or no JSON |
 //! | `lockattr_handovers_total` | counter | leases passed on to a call that waited; label `kind`: `process`, from a call of the same client and without the store, or `store`, by a release elsewhere |
 //! | `lockattr_wait_seconds` | histogram | from the beginning of a call to its lease or its refusal |
 //! | `lockattr_hold_seconds` | histogram | from the grant, when the winning request was sent, until the lease was given back or lost |
@@ -120,6 +121,7 @@
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
+//! - `serde`: replies that are kept for later calls, `on_done = replay` of the [attribute](distributed_lock#once-on_done).
 //! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `conformance`: `store::conformance`, which tells whether a store of one's own keeps its promises.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -140,11 +142,15 @@ mod observe;
 mod owner;
 mod queue;
 mod redaction;
+mod reply;
 mod runtime;
 mod stats;
 pub mod store;
 
 pub use acquire::around::current;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use attribute::policy::Replay;
 pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, LockRequest};
 #[cfg(feature = "inspect")]
@@ -153,7 +159,8 @@ pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
 pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
-pub use lease::Lease;
+pub use lease::{Lease, OnceFrom};
+pub use reply::{KeptReply, ReplyError};
 pub use stats::Stats;
 pub use store::memory::Memory;
 #[cfg(feature = "postgres")]
@@ -177,13 +184,18 @@ pub mod __private {
 
     pub use crate::acquire::CallOptions as Options;
     pub use crate::attribute::answer::{
-        End, answered, busy_error, busy_return, busy_skip, done_error, done_return, done_skip,
-        down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return, unless_lost,
+        End, Judge, answered, busy_error, busy_return, busy_skip, done_error, done_return,
+        done_skip, down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
+        unless_lost,
     };
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;
+    pub use crate::attribute::replay::{
+        done_replay, done_replay_errors, keep_replay, keep_replay_errors,
+    };
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;
     pub use crate::key::{KeyValue, KeyWriter, Keys};
+    pub use crate::lease::OnceFrom;
 }

@@ -74,6 +74,8 @@ mod release;
 mod renewal;
 mod renewal_batches;
 mod repeated_releases;
+mod replay;
+mod replay_limits;
 mod replicas;
 mod replicas_cluster;
 mod replicas_faults;

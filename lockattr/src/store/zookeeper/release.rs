@@ -12,6 +12,7 @@ use super::names;
 use super::protocol::{Code, NodeKind, Request};
 use super::step::{Step, TRIES, restless, was_there};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 use crate::store::{Claim, Found, Leave, Release};
 
 impl ZooKeeper {
@@ -84,8 +85,12 @@ impl ZooKeeper {
 
     /// By the servers' own ttl, where they know such nodes.
     fn make_mark(&self, step: &Step<'_>, mark: &Mark) -> Request {
-        let Mark { node, length } = mark;
-        let data = length.as_millis().to_string();
+        let Mark {
+            node,
+            length,
+            reply,
+        } = mark;
+        let data = names::mark_data(*length, reply.as_ref());
         if self.knows_no_ttls.load(Ordering::Relaxed) {
             Request::create(node, &data, NodeKind::Persistent, step.acl)
         } else {
@@ -195,17 +200,21 @@ pub(super) fn found_in(listing: &Listing, claim: Claim<'_>) -> Found {
 struct Mark {
     node: String,
     length: Duration,
+    reply: Option<KeptReply>,
 }
 
 fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
-    let (is_done, length) = match release.leave.get(lock)? {
-        Leave::Nothing => return None,
-        Leave::Closed(length) => (false, *length),
-        Leave::Done(length) => (true, *length),
-    };
+    let leave = release
+        .leave
+        .get(lock)
+        .filter(|leave| **leave != Leave::Nothing)?;
     let slot = release.slot.filter(|slot| *slot < permits(claim));
     let lock_node = step.lock_node(&claim.locks[lock]);
-    let name = names::mark(is_done, slot.unwrap_or(0), claim.owner);
+    let name = names::mark(leave.is_done(), slot.unwrap_or(0), claim.owner);
     let node = format!("{lock_node}/{name}");
-    Some(Mark { node, length })
+    Some(Mark {
+        node,
+        length: leave.length(),
+        reply: leave.reply().cloned(),
+    })
 }

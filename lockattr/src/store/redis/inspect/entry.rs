@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use redis::Value;
 
 use crate::owner;
+use crate::reply::KeptReply;
 use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
 use crate::store::redis::reply::{integer, text};
 use crate::store::redis::stored::Stored;
@@ -23,6 +24,10 @@ pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Opt
         Err(_) if remaining == -1 => None,
         Err(_) => return None,
     };
+    let reply_bytes = match Stored::read(value) {
+        Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
+        _ => None,
+    };
     let (kind, permits) = match kind {
         "none" => return None,
         "string" if remaining.is_none() => (foreign("a string without expiry"), None),
@@ -30,7 +35,7 @@ pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Opt
         kind => (foreign(&format!("a {kind}")), None),
     };
     Some(FoundEntry {
-        entry: Entry::new(slot, kind, remaining),
+        entry: Entry::new(slot, kind, remaining).replied(reply_bytes),
         permits,
     })
 }
@@ -49,7 +54,7 @@ fn of_string(value: &str) -> (EntryKind, Option<u32>) {
             let owner = nobody(origin);
             (EntryKind::Closed { owner, since }, None)
         }
-        Stored::Done { since } => (EntryKind::Done { since }, None),
+        Stored::Done { since, .. } => (EntryKind::Done { since }, None),
         Stored::Other => (foreign("a string that no lock has written"), None),
     }
 }
@@ -151,6 +156,11 @@ mod tests {
             (format!("{closed} 7"), left_closed(Some(at(7))), None),
             (format!("{closed} 7 3"), left_closed(Some(at(7))), None),
             ("done@7".to_owned(), EntryKind::Done { since: at(7) }, None),
+            (
+                "done@7 json [1, 2]".to_owned(),
+                EntryKind::Done { since: at(7) },
+                None,
+            ),
         ] {
             let in_slot = found(3, "string", &value, 5).expect("something");
             let stored = stored(&kind).expect("it may be ended");
@@ -158,6 +168,18 @@ mod tests {
             let is_found = value == stored || value.starts_with(&format!("{stored} "));
             assert!(is_found, "{value} {stored}");
             assert!(found(3, "string", &value, -2).is_none(), "{value}");
+        }
+    }
+
+    #[test]
+    fn of_a_reply_its_length_is_told() {
+        for (value, bytes) in [
+            ("done@7", None),
+            ("done@7 json [1, 2]", Some(6)),
+            ("done@7 too-large 70000", None),
+        ] {
+            let in_slot = found(0, "string", value, 5).expect("something");
+            assert_eq!(in_slot.entry.reply_bytes, bytes, "{value}");
         }
     }
 

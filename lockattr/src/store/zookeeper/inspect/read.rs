@@ -1,6 +1,6 @@
 //! What each of some locks is, read at the same time.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::super::fault::Failure;
 use super::super::listing::{Listing, Mark, server_time};
@@ -9,6 +9,7 @@ use super::super::protocol::{Code, NodeKind, Request, children, data};
 use super::super::session::Pending;
 use super::super::step::{ServerTime, Step, listed};
 use crate::owner;
+use crate::reply::KeptReply;
 use crate::store::inspect::{Entry, EntryKind, Listed, Shown, Waiter};
 
 /// So many of those who wait are shown.
@@ -76,13 +77,14 @@ pub(super) async fn read(
                                 None => *clock.insert(leaders_time(step).await?),
                             };
                             let since = server_time(stat.mtime);
-                            let length = Duration::from_millis(text.parse().unwrap_or(0));
+                            let (length, reply) = names::read_mark(&text);
                             let remaining = (since + length).duration_since(clock.now());
                             stored.marks.extend(remaining.ok().map(|remaining| Mark {
                                 slot,
                                 is_done,
                                 since,
                                 remaining,
+                                reply,
                             }));
                         }
                     }
@@ -180,7 +182,9 @@ impl Stored {
                     since: Some(since),
                 }
             };
-            entries.push(Entry::new(mark.slot, kind, Some(mark.remaining)));
+            let reply = mark.reply.as_ref().and_then(KeptReply::bytes);
+            let entry = Entry::new(mark.slot, kind, Some(mark.remaining));
+            entries.push(entry.replied(reply));
         }
         if let Some(name) = listing.foreign {
             let found = format!("a node `{name}`");
