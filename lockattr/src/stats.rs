@@ -23,6 +23,10 @@ macro_rules! counters {
             $($name: Counter,)*
         }
 
+        #[cfg_attr(
+            not(feature = "serde"),
+            allow(dead_code, reason = "without replies there are none that are not kept")
+        )]
         impl Counters {
             pub(crate) fn read(&self) -> Stats {
                 Stats { $($name: self.$name.0.load(Ordering::Relaxed),)* }

@@ -22,7 +22,7 @@ use crate::reply::ReplyError;
     diagnostic::on_unimplemented(
         message = "`on_done = replay` needs the feature `serde` of `lockattr`",
         label = "nothing is kept without it",
-        note = "switch it on: `lockattr = { version = \"…\", features = [\"serde\"] }`"
+        note = "switch it on: `cargo add lockattr --features serde`"
     )
 )]
 pub trait OnDoneReplay: Sized {
@@ -49,7 +49,7 @@ pub trait OnDoneReplay: Sized {
     diagnostic::on_unimplemented(
         message = "`on_done = replay(errors)` needs the feature `serde` of `lockattr`",
         label = "nothing is kept without it",
-        note = "switch it on: `lockattr = { version = \"…\", features = [\"serde\"] }`"
+        note = "switch it on: `cargo add lockattr --features serde`"
     )
 )]
 pub trait OnDoneReplayErrors: Sized {
