@@ -76,6 +76,7 @@ mod renewal_batches;
 mod repeated_releases;
 mod replay;
 mod replay_limits;
+mod replay_topologies;
 mod replicas;
 mod replicas_cluster;
 mod replicas_faults;
