@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 const JSON: &str = "json";
 const ERROR: &str = "error";
-#[cfg(feature = "serde")]
+#[cfg(any(feature = "serde", feature = "zookeeper"))]
 const TOO_LARGE: &str = "too-large";
 #[cfg(feature = "serde")]
 const UNWRITTEN: &str = "unwritten";
@@ -48,6 +48,15 @@ impl KeptReply {
     pub fn bytes(&self) -> Option<usize> {
         let (form, text) = self.parts();
         [JSON, ERROR].contains(&form).then_some(text.len())
+    }
+
+    /// What is kept in its place where a store has no room for it.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn left_out(&self) -> Self {
+        match self.bytes() {
+            Some(bytes) => Self::new(format!("{TOO_LARGE} {bytes}")),
+            None => self.clone(),
+        }
     }
 
     /// The same of the call of a key that may not be shown.

@@ -217,12 +217,13 @@ impl ClientBuilder {
     }
 
     /// The most bytes, as JSON, of a reply that [`on_done = replay`](crate::distributed_lock#once-on_done) and
-    /// [`Lease::mark_done_with`](crate::Lease) keep in the store: 65,536 unless set; from 1 to 1,048,576. Every
+    /// `Lease::mark_done_with` keep in the store: 65,536 unless set; from 1 to 1,048,576. Every
     /// reply stands in the store for as long as its mark.
     ///
     /// A call whose reply is larger has its value all the same: the mark is left without the reply, which is told
     /// at ERROR and counted in [`Stats::replies_not_kept`](crate::Stats::replies_not_kept), and later calls are
-    /// [`Error::NoReply`]. A store may keep less: ZooKeeper 512 KiB, etcd 1 MiB less the server's other use of a request.
+    /// [`Error::NoReply`]. ZooKeeper keeps
+    /// 512 KiB at most.
     pub fn reply_limit(mut self, bytes: usize) -> Self {
         self.reply_limit = bytes;
         self

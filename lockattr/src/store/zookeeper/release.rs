@@ -15,6 +15,9 @@ use crate::error::StoreError;
 use crate::reply::KeptReply;
 use crate::store::{Claim, Found, Leave, Release};
 
+/// The most bytes of replies that are left in one step with the end of several places.
+const MOST_WITH_A_LIST: usize = 64 * 1024;
+
 impl ZooKeeper {
     pub(super) async fn give_back(
         &self,
@@ -49,9 +52,18 @@ impl ZooKeeper {
         release: Release<'_>,
         nodes: &Nodes,
     ) -> Result<Found, StoreError> {
-        let marks: Vec<_> = (0..nodes.places.len())
+        let mut marks: Vec<_> = (0..nodes.places.len())
             .filter_map(|lock| mark(step, claim, release, lock))
             .collect();
+        // Calls within a call for a long list have left them: the names of all places are in the same request.
+        let replies = marks.iter().filter_map(|mark| mark.reply.as_ref());
+        if nodes.places.len() > 1
+            && replies.map(|reply| reply.as_str().len()).sum::<usize>() > MOST_WITH_A_LIST
+        {
+            for mark in &mut marks {
+                mark.reply = mark.reply.as_ref().map(KeptReply::left_out);
+            }
+        }
         for _ in 0..TRIES {
             let places = nodes.places.iter().chain(&nodes.slot_node);
             let mut requests: Vec<_> = places.map(|node| Request::delete(node)).collect();
