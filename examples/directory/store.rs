@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use lockattr::StoreError;
 use lockattr::store::{
-    Acquired, Attempt, Claim, Found, Held, Leave, Limits, Release, Renewal, Renewed, Reply, Store,
-    Token, relied_on_until,
+    Acquired, Attempt, Claim, Found, Held, KeptReply, Leave, Limits, Release, Renewal, Renewed,
+    Reply, Store, Token, relied_on_until,
 };
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -102,9 +102,10 @@ impl Store for Directory {
         self.step(move || {
             let (lock, slot) = (0, 0);
             Ok(match self.read(claim)? {
-                Some((owner, _)) if owner == DONE => {
+                Some((owner, _)) if owner.split(' ').next() == Some(DONE) => {
                     let since = fs::metadata(self.file(claim))?.modified()?;
-                    Acquired::done(lock, since)
+                    let reply = owner.split_once(' ').map(|(_, reply)| reply);
+                    Acquired::done(lock, since).replied(reply.map(KeptReply::new))
                 }
                 Some((owner, remaining)) if owner != claim.owner => {
                     Acquired::busy(lock, owner, remaining)
@@ -140,8 +141,11 @@ impl Store for Directory {
             let found = self.find(claim)?;
             let keeps = release.keep_marks && found == Found::Nothing;
             match release.leave.first() {
-                Some(Leave::Done(length)) if found == Found::Ours || keeps => {
-                    self.write(claim, DONE, *length)?;
+                Some(leave) if leave.is_done() && (found == Found::Ours || keeps) => {
+                    let reply = leave.reply().map(KeptReply::as_str);
+                    let mark =
+                        reply.map_or_else(|| DONE.to_owned(), |reply| format!("{DONE} {reply}"));
+                    self.write(claim, &mark, leave.length())?;
                 }
                 Some(Leave::Closed(length)) if found == Found::Ours => {
                     self.write(claim, CLOSED, *length)?;

@@ -24,7 +24,8 @@ pub(crate) struct Args {
     pub(crate) min_hold: Option<DurationValue>,
     pub(crate) max_hold: Option<DurationValue>,
     pub(crate) once: Option<DurationValue>,
-    pub(crate) on_done: OnBusy,
+    pub(crate) once_from_begin: bool,
+    pub(crate) on_done: OnDone,
     /// Of type `u32`.
     pub(crate) permits: Option<Expr>,
     pub(crate) bind: Option<Ident>,
@@ -35,12 +36,23 @@ pub(crate) struct Args {
     pub(crate) krate: Option<Path>,
 }
 
-/// What a call returns that does not run its body: the value of `on_busy` and `on_done`.
+/// What a call returns that does not run its body.
 pub(crate) enum OnBusy {
     Skip,
     Error,
     /// Of `on_busy` alone.
     Rerun,
+    Return(Box<Expr>),
+}
+
+/// The same where its work is done.
+pub(crate) enum OnDone {
+    Skip,
+    Error,
+    /// The reply that was kept; also errors, or successes alone.
+    Replay {
+        errors: bool,
+    },
     Return(Box<Expr>),
 }
 
@@ -74,7 +86,8 @@ impl Args {
             min_hold: None,
             max_hold: None,
             once: None,
-            on_done: OnBusy::Skip,
+            once_from_begin: false,
+            on_done: OnDone::Skip,
             permits: None,
             bind: None,
             client: None,
@@ -112,10 +125,11 @@ impl Args {
                 "a key is missing: it names what is locked, as in `key = \"sync:<user_id>\"`",
             ));
         }
-        if given("on_done").is_some() && given("once").is_none() {
-            let message = "`on_done` is for `once`: without it no work counts as done";
-            let span = given("on_done").map_or(attribute, |(_, span)| *span);
-            errors.push(Error::new(span, message));
+        for name in ["on_done", "once_from"] {
+            if let (Some((_, span)), None) = (given(name), given("once")) {
+                let message = format!("`{name}` is for `once`: without it no work counts as done");
+                errors.push(Error::new(*span, message));
+            }
         }
         for (name, message) in relations::contradictions(&args) {
             let span = given(name).map_or(attribute, |(_, span)| *span);
@@ -138,13 +152,8 @@ impl Args {
                     Chosen::Word(_) => OnBusy::Error,
                 }
             }
-            "on_done" => {
-                self.on_done = match values::policy("on_done", value, &["skip", "error"])? {
-                    Chosen::Return(value) => OnBusy::Return(value),
-                    Chosen::Word("error") => OnBusy::Error,
-                    Chosen::Word(_) => OnBusy::Skip,
-                }
-            }
+            "on_done" => self.on_done = on_done(value)?,
+            "once_from" => self.once_from_begin = values::once_from(&value)?,
             "on_unavailable" => {
                 let words = &["error", "skip", "run", "local"];
                 self.on_unavailable = match values::policy("on_unavailable", value, words)? {
@@ -173,6 +182,21 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// `skip`, `error`, `replay`, `replay(errors)` or `return EXPR`
+fn on_done(value: Expr) -> Result<OnDone, Error> {
+    if values::replays_errors(&value)? {
+        return Ok(OnDone::Replay { errors: true });
+    }
+    Ok(
+        match values::policy("on_done", value, &["skip", "error", "replay"])? {
+            Chosen::Return(value) => OnDone::Return(value),
+            Chosen::Word("error") => OnDone::Error,
+            Chosen::Word("replay") => OnDone::Replay { errors: false },
+            Chosen::Word(_) => OnDone::Skip,
+        },
+    )
 }
 
 /// `cancel`, `cancel("2s")`, `continue` or `return EXPR`

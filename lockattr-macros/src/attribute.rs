@@ -5,7 +5,7 @@ use quote::quote_spanned;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Meta};
 
-use crate::args::Args;
+use crate::args::{Args, OnDone};
 use crate::errors::CollectedErrors;
 use crate::expand;
 use crate::function::{Function, Scope, Shape, plain};
@@ -43,7 +43,7 @@ pub(crate) fn apply(args: TokenStream, item: &TokenStream) -> TokenStream {
     };
     let mut locks = Vec::new();
     for args in all {
-        errors.keep(nothing_to_bind(&args, &function));
+        errors.keep(not_of_streams(&args, &function));
         errors.keep(free_name(&args, &scope));
         let keys = args.keys.iter().map(|key| KeyTemplate::new(key, &scope));
         let keys: Vec<_> = keys.filter_map(|key| errors.keep(key)).collect();
@@ -116,14 +116,24 @@ fn stand_ins(all: &[Args], scope: &Scope) -> TokenStream {
         .collect()
 }
 
-fn nothing_to_bind(args: &Args, function: &Function) -> Result<(), Error> {
-    match (&args.bind, &function.shape) {
-        (Some(bind), Shape::Stream { .. }) => Err(Error::new_spanned(
+fn not_of_streams(args: &Args, function: &Function) -> Result<(), Error> {
+    let Shape::Stream { .. } = function.shape else {
+        return Ok(());
+    };
+    if let OnDone::Replay { .. } = args.on_done {
+        return Err(Error::new(
+            function.output_span,
+            "`on_done = replay` keeps one value, and a stream has many: return them as one, or write \
+             `on_done = skip`, which yields nothing",
+        ));
+    }
+    match &args.bind {
+        Some(bind) => Err(Error::new_spanned(
             bind,
             "`bind` names the lease inside of a body, and a function that returns a stream has run its \
              body before: while it is polled, the stream finds its lease by `lockattr::current()`",
         )),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

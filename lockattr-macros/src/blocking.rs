@@ -33,6 +33,7 @@ impl Lock {
         let bind = self.bind(context);
         let entering = quote_spanned! {ours=> #private::enter_blocking(#client, #key, #options) };
         let entered = self.entered(context, &entering);
+        let judged = self.judge(&private, context, "body");
         let at = ours.located_at(return_type);
         let end = match &self.args.on_lost {
             OnLost::Cancel(_) => {
@@ -65,7 +66,7 @@ impl Lock {
             #entered
             #bind
             let #to_run = #private::Body::of(move || #returns { #body });
-            let #judge = #private::Body::verdict(&#to_run).__lockattr_judge();
+            let #judge = #judged;
             #end
         }
     }

@@ -190,13 +190,13 @@ impl Guard<'_> {
                 return #never;
             }
         };
-        let judge = quote_spanned! {ours=>
-            #private::Items::verdict(#items).__lockattr_judge()
+        let fails = quote_spanned! {ours=>
+            #private::Items::verdict(#items).__lockattr_fails()
         };
         let run = self.run_with(
             &hint,
             Some(&items),
-            &quote_spanned! {ours=> #private::pass_on(#made, #slot, #judge).await },
+            &quote_spanned! {ours=> #private::pass_on(#made, #slot, #fails).await },
         );
         let call = self.future(&quote_spanned! {ours=> #hint #run }, body.span());
         let locked = quote_spanned! {ours=> #private::locked_stream(#taken, #call) };

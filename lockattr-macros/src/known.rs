@@ -6,7 +6,7 @@ use syn::Error;
 use crate::suggest::{list, nearest};
 
 /// Every argument there is, with a value that it may have, in the order of the documentation.
-const ARGUMENTS: [(&str, &str); 17] = [
+const ARGUMENTS: [(&str, &str); 18] = [
     ("key", "\"sync:<user_id>\""),
     ("ttl", "\"30s\""),
     ("wait", "\"5s\""),
@@ -17,6 +17,7 @@ const ARGUMENTS: [(&str, &str); 17] = [
     ("min_hold", "\"1s\""),
     ("max_hold", "\"10m\""),
     ("once", "\"24h\""),
+    ("once_from", "begin"),
     ("on_done", "skip"),
     ("permits", "3"),
     ("bind", "lease"),
@@ -166,6 +167,8 @@ pub(crate) fn argument_with(word: &str) -> Option<&'static str> {
         "skip" | "error" | "rerun" => Some("on_busy"),
         "run" | "local" => Some("on_unavailable"),
         "cancel" | "continue" => Some("on_lost"),
+        "replay" => Some("on_done"),
+        "begin" | "end" => Some("once_from"),
         _ => None,
     }
 }

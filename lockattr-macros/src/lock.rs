@@ -5,7 +5,7 @@ use quote::{ToTokens as _, format_ident, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned as _;
 
-use crate::args::{Args, OnBusy, OnLost, OnUnavailable};
+use crate::args::{Args, OnBusy, OnDone, OnLost, OnUnavailable};
 use crate::key::{KeyTemplate, Part};
 use crate::locals::Locals;
 use crate::tokens::{located, operand};
@@ -114,6 +114,7 @@ impl Lock {
             OnLost::Cancel(_) | OnLost::Return(_) => "__lockattr_within",
         };
         let method = Ident::new(method, ours);
+        let judge = self.judge(&private, context, "ending");
         let prepared = quote_spanned! {ours=>
             #bind
             let #pinned = #private::core::pin::pin!(async move { #hint #body });
@@ -123,7 +124,7 @@ impl Lock {
                 &#lease,
                 #pinned,
                 #leaving,
-                #ending.verdict().__lockattr_judge(),
+                #judge,
             );
         };
         let end = self.end(&private, context, &prepared, &run);
@@ -152,7 +153,7 @@ impl Lock {
         let busy = return_tokens(&private, context, "busy", not_run(&self.args.on_busy));
         // Without `once`, a done mark that another function left counts as busy.
         let (busy_or_done, done) = if self.args.once.is_some() {
-            let done = return_tokens(&private, context, "done", not_run(&self.args.on_done));
+            let done = return_tokens(&private, context, "done", done(&self.args.on_done));
             let done = quote_spanned! {ours=>
                 #private::Entered::Done(#error) => { #done }
             };
@@ -183,6 +184,30 @@ impl Lock {
                 #private::Entered::Down(#error) => { #down }
             };
         }
+    }
+
+    /// Input:  `on_done = replay`
+    /// Output: `keep_replay(&ending)`, located at the return type, which has to support it
+    pub(crate) fn judge(
+        &self,
+        private: &TokenStream,
+        context: &LockSite<'_>,
+        ending: &str,
+    ) -> TokenStream {
+        let ours = context.locals.ours;
+        let keep = match self.args.on_done {
+            OnDone::Replay { errors: false } => "keep_replay",
+            OnDone::Replay { errors: true } => "keep_replay_errors",
+            OnDone::Skip | OnDone::Error | OnDone::Return(_) => {
+                let ending = context.locals.name(ending);
+                return quote_spanned! {ours=> #ending.verdict().__lockattr_judge() };
+            }
+        };
+        let at = ours.located_at(context.return_type);
+        let there = located(private, at);
+        let keep = Ident::new(keep, at);
+        let ending = context.locals.name_at(ending, at);
+        quote_spanned! {at=> #there::#keep(&#ending) }
     }
 
     /// Input:  `on_lost = cancel`, `…; let run = …;`
@@ -334,6 +359,10 @@ fn option_tokens(
         ("permits", quote_spanned! {ours=> , #permits })
     });
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
+    let once_from = args.once_from_begin.then(|| {
+        let from = quote_spanned! {ours=> , #private::OnceFrom::Begin };
+        ("once_from", from)
+    });
     let redact = args.redact.map(|redact| {
         let redact = Ident::new(if redact { "true" } else { "false" }, ours);
         ("redact", quote_spanned! {ours=> , #redact })
@@ -353,6 +382,7 @@ fn option_tokens(
         .chain(durations)
         .chain(permits)
         .chain(renew)
+        .chain(once_from)
         .chain(redact)
         .chain(when_unavailable)
     {
@@ -460,6 +490,16 @@ fn not_run(policy: &OnBusy) -> ReturnBy<'_> {
         OnBusy::Error => ReturnBy::Policy("error"),
         OnBusy::Rerun => ReturnBy::Policy("rerun"),
         OnBusy::Return(value) => ReturnBy::Expr(value),
+    }
+}
+
+fn done(policy: &OnDone) -> ReturnBy<'_> {
+    match policy {
+        OnDone::Skip => ReturnBy::Policy("skip"),
+        OnDone::Error => ReturnBy::Policy("error"),
+        OnDone::Replay { errors: false } => ReturnBy::Policy("replay"),
+        OnDone::Replay { errors: true } => ReturnBy::Policy("replay_errors"),
+        OnDone::Return(value) => ReturnBy::Expr(value),
     }
 }
 

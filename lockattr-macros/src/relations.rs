@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::args::{Args, OnBusy, OnLost};
+use crate::args::{Args, OnBusy, OnDone, OnLost};
 use crate::values::DurationValue;
 
 /// Each contradiction, and the argument at which it is reported.
@@ -71,6 +71,15 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
             "permits",
             "`once` and `permits` contradict each other: work that is done is done for all \
              holders of the key\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if args.keys.len() > 1 && matches!(args.on_done, OnDone::Replay { .. }) {
+        refuse(
+            "on_done",
+            "`on_done = replay` keeps the reply of one key, and `key` names several: two lists may share \
+             some\nname all values in one key, as in `key = \"pay:<from>:<to>\"`, and lock the list in a \
+             function that is called from there"
                 .to_owned(),
         );
     }

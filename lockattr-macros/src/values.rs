@@ -162,6 +162,48 @@ pub(crate) fn grace(value: &Expr) -> Result<Option<Expr>, Error> {
     }
 }
 
+/// Input:  `replay(errors)`
+/// Output: `true`; `false` for any other expression
+pub(crate) fn replays_errors(value: &Expr) -> Result<bool, Error> {
+    let Expr::Call(call) = value else {
+        return Ok(false);
+    };
+    if !is(&call.func, "replay") {
+        return Ok(false);
+    }
+    match (call.args.first(), call.args.len()) {
+        (Some(what), 1) if is(what, "errors") => Ok(true),
+        _ => Err(Error::new_spanned(
+            value,
+            "`replay(…)` has one argument, `errors`, with which an `Err` counts as done and is given back as well: \
+             `on_done = replay(errors)`",
+        )),
+    }
+}
+
+/// Whether `once` counts from the beginning.
+pub(crate) fn once_from(value: &Expr) -> Result<bool, Error> {
+    let rule = "`once_from` is `end`, from when on the work is done, or `begin`, from when on the lock is held";
+    match word(value).as_deref() {
+        Some("begin") => return Ok(true),
+        Some("end") => return Ok(false),
+        _ => {}
+    }
+    let written = match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        }) => text.value(),
+        other => other.to_token_stream().to_string(),
+    };
+    let likely = match &*written.to_lowercase() {
+        "begin" | "start" | "beginning" | "grant" => "write `once_from = begin`\n",
+        "end" | "finish" => "write `once_from = end`\n",
+        _ => "",
+    };
+    Err(Error::new_spanned(value, format!("{likely}{rule}")))
+}
+
 pub(crate) fn permits(value: Expr) -> Result<Expr, Error> {
     let rule = "`permits` is how many holders a key has at a time: an integer from 1 to 1000, or \
                 an expression of type `u32`";

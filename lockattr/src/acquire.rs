@@ -58,6 +58,8 @@ pub(crate) struct Context {
     pub(crate) prefix: String,
     pub(crate) ttl: Duration,
     redaction: Redaction,
+    /// The most bytes of a reply that are kept.
+    reply_limit: usize,
     disabled: bool,
 }
 
@@ -88,6 +90,7 @@ impl Context {
         prefix: String,
         ttl: Duration,
         redaction: Redaction,
+        reply_limit: usize,
         disabled: bool,
     ) -> Self {
         Self {
@@ -96,6 +99,7 @@ impl Context {
             prefix,
             ttl,
             redaction,
+            reply_limit,
             disabled,
         }
     }
@@ -211,7 +215,7 @@ impl Context {
         if let Some(reason) = call.refused {
             return Err(reason.to_owned());
         }
-        let options = call.lease_options(self.ttl)?;
+        let mut options = call.lease_options(self.ttl)?;
         limits::permits(call.permits)?;
         limits::wait(call.wait)?;
         if call.permits > 1 && several {
@@ -230,6 +234,8 @@ impl Context {
         if call.permits > 1 && !store.permits {
             return Err("its store lets a key have one holder at a time".to_owned());
         }
+        let reply_limit = self.reply_limit.min(store.longest_reply);
+        options.reply_limit = u32::try_from(reply_limit).unwrap_or(u32::MAX);
         self.keeper.check_process()?;
         Ok(options)
     }

@@ -23,6 +23,7 @@ pub(crate) mod client_argument;
 pub(crate) mod ended;
 pub(crate) mod guarded;
 pub(crate) mod policy;
+pub(crate) mod replay;
 pub(crate) mod stream;
 pub(crate) mod within;
 

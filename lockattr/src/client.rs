@@ -151,7 +151,8 @@ impl Client {
     /// - [`lock_all`](Self::lock_all) takes its places in all queues in one step, and two calls never wait for each
     ///   other. A call that waits for the last of its keys keeps those behind it waiting for the others. The keys of a
     ///   list, with the names of their places, take at most 500 kB: more is [`Error::Invalid`].
-    /// - What `once` and `min_hold` leave counts by the leader's clock.
+    /// - What `once` and `min_hold` leave counts by the leader's clock. A [reply](crate::KeptReply) beside it has
+    ///   512 KiB at most; those of calls within a call for several keys 64 KiB together.
     ///
     /// # etcd
     /// A lock is held by whoever a majority of the members says, so that a member, the leader or a connection may go

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::key::KeyError;
 use crate::listed::listed;
+use crate::reply::{KeptReply, ReplyError};
 
 /// Why a lock was not taken, not kept, or not asked for.
 ///
@@ -43,6 +44,19 @@ pub enum Error {
         key: String,
         /// When it was done, by the store's clock.
         since: SystemTime,
+        /// What was kept of it for later calls: `on_done = replay` reads it, and so does
+        /// [`KeptReply::read`] with the feature `serde`.
+        reply: Option<KeptReply>,
+    },
+    /// The work was done already, and `on_done = replay` has nothing to give back for it. It is not done again
+    /// while its mark stands.
+    NoReply {
+        /// The key, without the client's prefix.
+        key: String,
+        /// When it was done, by the store's clock.
+        since: SystemTime,
+        /// Why there is no reply.
+        cause: ReplyError,
     },
     /// The store could not be asked, or would not answer. Whether the key is free is not known.
     Unavailable {
@@ -272,6 +286,7 @@ impl Error {
         match self {
             Self::Busy { key, .. }
             | Self::Done { key, .. }
+            | Self::NoReply { key, .. }
             | Self::Unavailable { key, .. }
             | Self::Lost { key, .. }
             | Self::Foreign { key, .. }
@@ -322,9 +337,16 @@ impl Error {
                 }
                 write!(f, ", whose lease runs for another {remaining:?}")
             }
-            Self::Done { key, since } => {
+            Self::Done { key, since, .. } => {
                 let ago = Age::of(*since);
                 write!(f, "`{key}` was done {ago} ago and is not to run again yet")
+            }
+            Self::NoReply { key, since, cause } => {
+                let ago = Age::of(*since);
+                write!(
+                    f,
+                    "`{key}` was done {ago} ago, and its reply is not to be had: {cause}"
+                )
             }
             Self::Unavailable { key, source } if source.is_unacknowledged() => {
                 write!(f, "`{key}` was not taken: {source}")

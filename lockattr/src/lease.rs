@@ -14,9 +14,11 @@ use crate::runtime::blocking;
 use crate::runtime::clock::Clock;
 use crate::store::Token;
 
+mod done;
 mod handle;
 mod joined;
 
+pub use done::OnceFrom;
 use handle::Handle;
 use joined::JoinedCall;
 pub(crate) use joined::Joint;
@@ -251,7 +253,8 @@ impl Lease {
 
     /// Says that the work is done: where the lease was asked for with
     /// [`once`](crate::LockRequest::once), giving it back leaves the mark that keeps the key from
-    /// running again for so long, counted from now. Without `once` it changes nothing.
+    /// running again for so long, counted from now or, by [`once_from`](crate::LockRequest::once_from), from the
+    /// grant. Without `once` it changes nothing.
     ///
     /// The attribute does this for a body that was a success.
     ///
@@ -269,7 +272,7 @@ impl Lease {
     /// # Ok(()) }
     /// ```
     pub fn mark_done(&self) {
-        self.succeed();
+        self.succeed(None);
     }
 
     /// Gives the key back and waits until the store has confirmed it. Where other handles of the
@@ -430,20 +433,6 @@ impl Lease {
         self
     }
 
-    /// The body has come to a success, which leaves a mark where its call has a `once`.
-    pub(crate) fn succeed(&self) {
-        let Some(length) = self.options().once else {
-            return;
-        };
-        match &self.joined {
-            None => {
-                let locks = 0..self.keys().locks().len();
-                self.acquisition().mark_done(locks, length);
-            }
-            Some(call) => call.succeed(length),
-        }
-    }
-
     /// How the lease was lost, if it was; `waker` is woken when that changes.
     pub(crate) fn poll_lost(&self, ticket: &mut Option<usize>, waker: &Waker) -> Option<LossCause> {
         self.acquisition().wake_at_end(ticket, waker);
@@ -455,15 +444,20 @@ impl Lease {
     }
 
     pub(crate) fn error(&self, cause: LossCause) -> Error {
+        Error::Lost {
+            key: self.label().to_owned(),
+            cause,
+            held: self.held_for(),
+        }
+    }
+
+    /// How long ago this handle's own call was granted its keys.
+    fn held_for(&self) -> Duration {
         let started = match &self.joined {
             Some(call) => call.started,
             None => self.acquisition().granted,
         };
-        Error::Lost {
-            key: self.label().to_owned(),
-            cause,
-            held: self.now().saturating_duration_since(started),
-        }
+        self.now().saturating_duration_since(started)
     }
 
     /// Until when a body may wind down after a loss that is noticed now: never past the moment up to

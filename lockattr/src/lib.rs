@@ -65,6 +65,7 @@
 //! | `lockattr_released_late_total` | counter | leases given back in the background after that had failed first |
 //! | `lockattr_release_abandoned_total` | counter | leases that could not be given back before their keys ran out |
 //! | `lockattr_marks_lost_total` | counter | marks of `once` that could not be written |
+//! | `lockattr_replies_not_kept_total` | counter | replies that were not kept beside the mark of `once`: too large, or no JSON |
 //! | `lockattr_handovers_total` | counter | leases passed on to a call that waited; label `kind`: `process`, from a call of the same client and without the store, or `store`, by a release elsewhere |
 //! | `lockattr_wait_seconds` | histogram | from the beginning of a call to its lease or its refusal |
 //! | `lockattr_hold_seconds` | histogram | from the grant, when the winning request was sent, until the lease was given back or lost |
@@ -122,6 +123,7 @@
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).
+//! - `serde`: replies that are kept for later calls, `on_done = replay` of the [attribute](distributed_lock#once-on_done).
 //! - `cli`: the command `lockattr`, for `cargo install lockattr --features cli`; the library gets nothing from it.
 //! - `testing`: `testing::TestLocks`, for the tests of a service: locks that a test can break, and a record of what was
 //!   locked, skipped and given back.
@@ -146,6 +148,7 @@ mod observe;
 mod owner;
 mod queue;
 mod redaction;
+mod reply;
 mod runtime;
 mod stats;
 pub mod store;
@@ -154,6 +157,9 @@ pub mod store;
 pub mod testing;
 
 pub use acquire::around::current;
+#[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
+pub use attribute::policy::Replay;
 pub use attribute::policy::{Fail, Skip};
 pub use client::{Client, ClientBuilder, Holder, LockRequest, Status, StatusRequest};
 #[cfg(feature = "inspect")]
@@ -162,7 +168,8 @@ pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
 pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
-pub use lease::Lease;
+pub use lease::{Lease, OnceFrom};
+pub use reply::{KeptReply, ReplyError};
 pub use stats::Stats;
 pub use store::memory::Memory;
 #[cfg(feature = "postgres")]
@@ -186,13 +193,16 @@ pub mod __private {
 
     pub use crate::acquire::CallOptions as Options;
     pub use crate::attribute::answer::{
-        End, answered, busy_error, busy_rerun, busy_return, busy_skip, done_error, done_return,
-        done_skip, down_error, down_return, down_skip, lost_cancel, lost_continue, lost_return,
-        unless_lost,
+        End, Judge, answered, busy_error, busy_rerun, busy_return, busy_skip, done_error,
+        done_return, done_skip, down_error, down_return, down_skip, lost_cancel, lost_continue,
+        lost_return, unless_lost,
     };
     pub use crate::attribute::blocking::{Body, enter_blocking, unless_lost_blocking};
     pub use crate::attribute::client_argument::client;
     pub use crate::attribute::guarded::Guarded;
+    pub use crate::attribute::replay::{
+        done_replay, done_replay_errors, keep_replay, keep_replay_errors,
+    };
     pub use crate::attribute::stream::{
         Ended, Items, Slot, busy_error_item, done_error_item, locked_stream, pass_on, stream_of,
     };
@@ -200,4 +210,5 @@ pub mod __private {
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;
     pub use crate::key::{KeyValue, KeyWriter, Keys};
+    pub use crate::lease::OnceFrom;
 }

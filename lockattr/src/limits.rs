@@ -59,6 +59,21 @@ pub(crate) fn permits(permits: u32) -> Result<u32, String> {
     }
 }
 
+/// The most bytes of a reply that are kept, and how many are where a client says nothing else.
+pub(crate) const MAX_REPLY: usize = 1024 * 1024;
+pub(crate) const REPLY: usize = 64 * 1024;
+
+/// A bound on the bytes of replies.
+pub(crate) fn reply(bytes: usize) -> Result<usize, String> {
+    if (1..=MAX_REPLY).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(format!(
+            "a reply_limit is at least 1 byte and at most {MAX_REPLY}, not {bytes}"
+        ))
+    }
+}
+
 /// The fewest bytes of a key of hashes, as many as cannot be tried out.
 pub(crate) const MIN_REDACT_KEY: usize = 16;
 

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 use crate::runtime::clock::Clock;
 use crate::runtime::process::Process;
 
@@ -146,8 +147,8 @@ pub(crate) enum Told {
 /// Why nobody who wants the same can have it, and to wait does not help.
 #[derive(Clone, Debug)]
 pub(crate) enum Refused {
-    /// The work of one of the locks is done, since then.
-    Done(usize, SystemTime),
+    /// The work of one of the locks is done, since then, and what was left with it.
+    Done(usize, SystemTime, Option<KeptReply>),
     /// Something that is no lock is stored under one of them.
     Foreign(usize, String),
 }

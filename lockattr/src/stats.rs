@@ -25,6 +25,10 @@ macro_rules! counters {
             $($name: Counter,)*
         }
 
+        #[cfg_attr(
+            not(feature = "serde"),
+            allow(dead_code, reason = "without replies there are none that are not kept")
+        )]
         impl Counters {
             pub(crate) fn read(&self) -> Stats {
                 Stats { $($name: self.$name.0.load(Ordering::Relaxed),)* }
@@ -79,6 +83,9 @@ counters! {
     /// Marks of `once` that could not be written while they would have meant something: the work may
     /// run again before its time. Each is told at ERROR.
     marks_lost => MarksLost,
+    /// Replies of work that is done that were not kept beside the mark of `once`: too large, or no JSON. Each is
+    /// told at ERROR.
+    replies_not_kept => RepliesNotKept,
     /// Leases that the next call of this client went on with, without the store.
     handed_over_here => HandedOverHere,
     /// Leases that a release elsewhere has granted to a call of this client that waited.

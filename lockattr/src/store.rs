@@ -38,6 +38,7 @@ pub(crate) mod unguarded;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
+pub use crate::reply::KeptReply;
 pub(crate) use answer::relied_on;
 pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
 pub use held_leases::HeldLeases;
@@ -182,10 +183,12 @@ pub struct Limits {
     pub permits: bool,
     /// The longest that an answer to an [`acquire`](Store::acquire) takes.
     pub longest_answer: Duration,
+    /// The most bytes of a [reply](KeptReply) that it keeps beside a mark; what is longer is not given to it.
+    pub longest_reply: usize,
 }
 
 impl Default for Limits {
-    /// A ttl of 10 ms, several locks in one step, permits, and answers within four seconds.
+    /// A ttl of 10 ms, several locks in one step, permits, answers within four seconds, and replies of 1 MiB.
     fn default() -> Self {
         Self {
             shortest_ttl: crate::limits::MIN_TTL,
@@ -193,6 +196,7 @@ impl Default for Limits {
             several_in_one_step: true,
             permits: true,
             longest_answer: Duration::from_secs(4),
+            longest_reply: crate::limits::MAX_REPLY,
         }
     }
 }
@@ -230,6 +234,13 @@ impl Limits {
     #[must_use]
     pub fn longest_answer(mut self, answer: Duration) -> Self {
         self.longest_answer = answer;
+        self
+    }
+
+    /// With replies of at most so many bytes.
+    #[must_use]
+    pub fn longest_reply(mut self, bytes: usize) -> Self {
+        self.longest_reply = bytes;
         self
     }
 }

@@ -72,6 +72,7 @@ pub fn play() {
                 chaos::play(number(0), keys, millis(2), &orders).await;
             }
             "events" => events::play(millis(0), millis(1), &orders).await,
+            "pay" => pay_often(number(0), number(1), &orders).await,
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
         }
@@ -146,6 +147,33 @@ async fn sync_user(user_id: u64, call: Call) -> Option<()> {
     sleep(Duration::from_millis(5)).await;
     call.tell(Event::Leave, &key);
     Some(())
+}
+
+/// Calls that all want the same payment, at the same time; says what each was answered.
+async fn pay_often(id: u64, calls: u64, orders: &Receiver<String>) {
+    say("ready", &"");
+    orders.recv().expect("the word to go");
+    let tasks: Vec<_> = (0..calls)
+        .map(|_| {
+            tokio::spawn(async move {
+                let call = begin(&format!("pay:{id}"));
+                pay(id, call).await
+            })
+        })
+        .collect();
+    for task in tasks {
+        match task.await.expect("no panic") {
+            Ok(receipt) => say("receipt", &receipt),
+            Err(error) => say("error", &error.to_string()),
+        }
+    }
+}
+
+#[distributed_lock(key = "pay:<id>", wait = "20s", once = "1h", on_done = replay)]
+async fn pay(id: u64, call: Call) -> Result<(String, u64), Error> {
+    call.tell(Event::Enter, &format!("pay:{id}"));
+    sleep(Duration::from_millis(300)).await;
+    Ok((format!("paid {id} in process"), std::process::id().into()))
 }
 
 /// One call that waits for a key, and holds it for a time.

@@ -61,7 +61,14 @@ async fn a_call_is_counted_and_timed() {
     let before = now();
     plain(&locks, 4242).await.unwrap();
     assert_eq!(of.number("acquired_total"), Some(1.0));
-    for other in ["busy", "done", "unavailable", "unguarded", "marks_lost"] {
+    for other in [
+        "busy",
+        "done",
+        "unavailable",
+        "unguarded",
+        "marks_lost",
+        "replies_not_kept",
+    ] {
         assert_eq!(of.number(&format!("{other}_total")), Some(0.0), "{other}");
     }
     assert!(only(&of.samples("wait_seconds")) < 5.0);
@@ -92,7 +99,21 @@ async fn a_call_is_counted_and_timed() {
             .values()
             .all(|(_, meaning)| meaning.ends_with('.'))
     );
-    assert_eq!(described.len(), 17, "{:#?}", described.keys());
+    assert_eq!(described.len(), 18, "{:#?}", described.keys());
+}
+
+#[tokio::test]
+async fn a_reply_that_is_not_kept_is_counted() {
+    #[distributed_lock(key = "long", once = "1h", on_done = replay, client = locks)]
+    async fn long(locks: &Client) -> Result<String, Error> {
+        Ok("x".repeat(70_000))
+    }
+    let (_server, locks) = begin().await;
+    long(&locks).await.unwrap();
+    assert!(matches!(long(&locks).await, Err(Error::NoReply { .. })));
+    let of = Of("long");
+    assert_eq!(of.number("replies_not_kept_total"), Some(1.0));
+    assert_eq!(of.number("done_total"), Some(1.0));
 }
 
 #[tokio::test]
@@ -493,6 +514,7 @@ async fn metrics_agree_with_the_clients_counters() {
         ("released_late", stats.released_late),
         ("release_abandoned", stats.release_abandoned),
         ("marks_lost", stats.marks_lost),
+        ("replies_not_kept", stats.replies_not_kept),
         (
             "handovers",
             stats.handed_over_here + stats.handed_over_by_store,

@@ -273,7 +273,7 @@ fn advised(advice: &str) -> String {
 fn every_example_is_accepted() {
     for name in names() {
         let advised = advised(&example(name));
-        let once = if name == "on_done" {
+        let once = if ["on_done", "once_from"].contains(&name) {
             ", once = \"1h\""
         } else {
             ""

@@ -5,7 +5,7 @@ use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::waiting::Turn;
 use super::{Call, FIRST_PAUSE, Rare, growing, rare};
@@ -15,6 +15,7 @@ use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner;
 use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused, Told};
+use crate::reply::KeptReply;
 use crate::runtime::jitter::between;
 use crate::runtime::process::DroppedAtHome;
 use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
@@ -220,9 +221,11 @@ impl Caller<'_> {
                         let look = next_look(now, place, remaining, &mut pause);
                         look.min(give_up)
                     }
-                    Ok(Acquired::Done { lock, since, .. }) => {
+                    Ok(Acquired::Done {
+                        lock, since, reply, ..
+                    }) => {
                         queues.set_contended(queue, true);
-                        let refused = Refused::Done(lock, since);
+                        let refused = Refused::Done(lock, since, reply);
                         front.refused(&refused);
                         return Err(refusal(&asked.acquisition.keys, refused));
                     }
@@ -314,14 +317,26 @@ fn answered_within(keeper: &Keeper, ttl: Duration) -> Duration {
 /// What is told where nobody can have some keys.
 pub(super) fn refusal(keys: &LockKeys, refused: Refused) -> Error {
     match refused {
-        Refused::Done(lock, since) => Error::Done {
-            key: keys.key(lock),
-            since,
-        },
+        Refused::Done(lock, since, reply) => done(keys, Some(lock), since, reply),
         Refused::Foreign(lock, found) => Error::Foreign {
             key: keys.key(lock),
             found,
         },
+    }
+}
+
+/// What is told where the work of one of the locks is done, or of any where it is not known of which.
+pub(super) fn done(
+    keys: &LockKeys,
+    lock: Option<usize>,
+    since: SystemTime,
+    reply: Option<KeptReply>,
+) -> Error {
+    let redacted = keys.redactor().is_some();
+    Error::Done {
+        key: lock.map_or_else(|| keys.label().to_owned(), |lock| keys.key(lock)),
+        since,
+        reply: reply.map(|reply| reply.redacted(redacted)),
     }
 }
 

@@ -179,13 +179,12 @@ impl Context {
     fn beside_local(&self, local: &Local, keys: &LockKeys, check: Check) -> Option<Conflict> {
         let refusals = local.memory.refusals(keys.locks(), keys.permits());
         let done = |(_, refusal): &(usize, Refusal)| match refusal {
-            Refusal::Done(since) => Some(*since),
+            Refusal::Done(since, reply) => Some((*since, reply.clone())),
             Refusal::Held(..) => None,
         };
-        if let Some(since) = refusals.iter().find_map(done) {
-            let key = keys.label().to_owned();
+        if let Some((since, reply)) = refusals.iter().find_map(done) {
             return Some(Conflict {
-                error: Error::Done { key, since },
+                error: asking::done(keys, None, since, reply),
                 passes: false,
             });
         }
@@ -193,7 +192,7 @@ impl Context {
             .into_iter()
             .filter_map(|(slot, refusal)| match refusal {
                 Refusal::Held(remaining, since) => Some((slot, remaining, since)),
-                Refusal::Done(_) => None,
+                Refusal::Done(..) => None,
             });
         self.conflict(&self.keeper, keys, check, &theirs.collect::<Vec<_>>())
     }

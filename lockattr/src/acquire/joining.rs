@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::{Call, Context};
+use super::{Call, Context, asking};
 use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::error::Error;
 use crate::lease::{Joint, Lease};
@@ -69,11 +69,10 @@ impl Context {
             turns_taken.push(self.turn_under(lease, call).await?);
             joints.push(lease.joint(&locks));
         }
-        if let Some(since) = joints.iter().find_map(Joint::done_since)
+        if let Some((since, reply)) = joints.iter().find_map(Joint::done_since)
             && call.options.once.is_some()
         {
-            let key = call.keys.label().to_owned();
-            return Err(Error::Done { key, since });
+            return Err(asking::done(&call.keys, None, since, reply));
         }
         let keys = call.keys.clone();
         if missing.is_empty() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
+use crate::lease::OnceFrom;
 use crate::limits;
 use crate::runtime::blocking;
 
@@ -18,6 +19,7 @@ pub struct CallOptions {
     min_hold: Option<Duration>,
     max_hold: Option<Duration>,
     once: Option<Duration>,
+    once_from: OnceFrom,
     grace: Option<Duration>,
     pub(super) permits: u32,
     pub(crate) redact: Option<bool>,
@@ -46,6 +48,7 @@ impl CallOptions {
             min_hold: None,
             max_hold: None,
             once: None,
+            once_from: OnceFrom::End,
             grace: None,
             permits: 1,
             redact: None,
@@ -118,6 +121,12 @@ impl CallOptions {
         self
     }
 
+    /// From when on that counts.
+    pub const fn once_from(mut self, from: OnceFrom) -> Self {
+        self.once_from = from;
+        self
+    }
+
     /// How long a body may wind down after a loss.
     pub const fn grace(mut self, length: Duration) -> Self {
         self.grace = Some(length);
@@ -162,6 +171,8 @@ impl CallOptions {
             min_hold: length("a min_hold", self.min_hold)?.unwrap_or_default(),
             max_hold: length("a max_hold", self.max_hold)?,
             once: length("a once", self.once)?,
+            once_from_begin: self.once_from == OnceFrom::Begin,
+            reply_limit: 0,
             grace: length("a grace", self.grace)?.unwrap_or_default(),
         };
         match options.max_hold {

@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{Acquisition, More};
+use crate::reply::KeptReply;
 use crate::store::Leave;
 
 #[derive(Debug, Default)]
 pub(crate) struct Marks(Vec<Mark>);
 
 /// The mark of one lock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Mark {
     /// Which of the locks.
     lock: usize,
@@ -21,10 +22,11 @@ struct Mark {
 }
 
 /// A success that keeps a lock from being taken again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Done {
     since: SystemTime,
     until: Instant,
+    reply: Option<KeptReply>,
 }
 
 impl Marks {
@@ -37,12 +39,21 @@ impl Marks {
     }
 
     /// The work of these locks is done, and is not to be done again until then.
-    pub(crate) fn done(&mut self, locks: impl IntoIterator<Item = usize>, until: Instant) {
+    pub(crate) fn done(
+        &mut self,
+        locks: impl IntoIterator<Item = usize>,
+        until: Instant,
+        reply: Option<&KeptReply>,
+    ) {
         let since = SystemTime::now();
         for lock in locks {
             let done = &mut self.of(lock).done;
-            if done.is_none_or(|known| known.until < until) {
-                *done = Some(Done { since, until });
+            if done.as_ref().is_none_or(|known| known.until < until) {
+                *done = Some(Done {
+                    since,
+                    until,
+                    reply: reply.cloned(),
+                });
             }
         }
     }
@@ -60,10 +71,12 @@ impl Marks {
         &mut self.0[index]
     }
 
-    /// Since when the work of any of these locks is done.
-    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
+    /// Since when the work of any of these locks is done, and what was left with it.
+    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<(SystemTime, Option<KeptReply>)> {
         let of_these = self.0.iter().filter(|mark| locks.contains(&mark.lock));
-        of_these.filter_map(|mark| Some(mark.done?.since)).min()
+        let done = of_these.filter_map(|mark| mark.done.as_ref());
+        let first = done.min_by_key(|done| done.since)?;
+        Some((first.since, first.reply.clone()))
     }
 
     /// Until when any of the locks is to stay closed.
@@ -75,8 +88,16 @@ impl Marks {
     pub(crate) fn done_until(&self) -> Option<Instant> {
         self.0
             .iter()
-            .filter_map(|mark| Some(mark.done?.until))
+            .filter_map(|mark| Some(mark.done.as_ref()?.until))
             .max()
+    }
+
+    /// How many bytes of replies there are.
+    #[cfg(feature = "serde")]
+    pub(crate) fn reply_bytes(&self) -> usize {
+        let done = self.0.iter().filter_map(|mark| mark.done.as_ref());
+        let replies = done.filter_map(|done| done.reply.as_ref()?.bytes());
+        replies.sum()
     }
 
     /// What a release at this moment leaves under each of so many locks; empty where that is nothing.
@@ -101,9 +122,14 @@ impl Mark {
     fn leaves(&self, now: Instant) -> Leave {
         let left = |until: Option<Instant>| until.map_or(Duration::ZERO, |until| left(until, now));
         let closed = left(self.closed);
-        let done = left(self.done.map(|done| done.until));
+        let done = left(self.done.as_ref().map(|done| done.until));
+        let reply = self.done.as_ref().and_then(|done| done.reply.clone());
         if !done.is_zero() {
-            Leave::Done(done.max(closed))
+            let length = done.max(closed);
+            match reply {
+                Some(reply) => Leave::Replied(length, reply),
+                None => Leave::Done(length),
+            }
         } else if closed.is_zero() {
             Leave::Nothing
         } else {
@@ -120,17 +146,31 @@ fn left(until: Instant, now: Instant) -> Duration {
 
 impl Acquisition {
     /// A success is to keep these locks from being taken again for so long.
-    pub(crate) fn mark_done(&self, locks: impl IntoIterator<Item = usize>, length: Duration) {
+    pub(crate) fn mark_done(
+        &self,
+        locks: impl IntoIterator<Item = usize>,
+        length: Duration,
+        reply: Option<&KeptReply>,
+    ) {
         // What is done under a lease that has ended counts for nothing; what was done before does.
         if self.loss().is_none() {
             let until = self.clock.now() + length;
-            self.aside().more().marks.done(locks, until);
+            self.aside().more().marks.done(locks, until, reply);
         }
     }
 
-    /// Since when the work of any of these locks is done, if a call under this lease has done it.
-    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<SystemTime> {
+    /// Since when the work of any of these locks is done, if a call under this lease has done it, and what was
+    /// left with it.
+    pub(crate) fn done_since(&self, locks: &[usize]) -> Option<(SystemTime, Option<KeptReply>)> {
         self.aside().more.as_ref()?.marks.done_since(locks)
+    }
+
+    /// How many bytes of replies are to be left already.
+    #[cfg(feature = "serde")]
+    pub(crate) fn reply_bytes(&self) -> usize {
+        let aside = self.aside();
+        let more = aside.more.as_ref();
+        more.map_or(0, |more| more.marks.reply_bytes())
     }
 
     /// These locks are to stay closed for so long from now on.

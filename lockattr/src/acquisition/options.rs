@@ -17,6 +17,10 @@ pub(crate) struct LeaseOptions {
     pub(crate) max_hold: Option<Duration>,
     /// How long a success keeps the key from running again.
     pub(crate) once: Option<Duration>,
+    /// Whether that counts from the grant.
+    pub(crate) once_from_begin: bool,
+    /// The most bytes that are kept of the reply of a success.
+    pub(crate) reply_limit: u32,
     /// How long a body may wind down after a loss.
     pub(crate) grace: Duration,
 }
@@ -31,6 +35,8 @@ impl LeaseOptions {
             min_hold: Duration::ZERO,
             max_hold: None,
             once: None,
+            once_from_begin: false,
+            reply_limit: 0,
             grace: Duration::ZERO,
         }
     }

@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::ended::CallError;
+use super::guarded::Guarded;
 use super::policy::{
     OnBusyError, OnBusyRerun, OnBusySkip, OnDoneError, OnDoneSkip, OnLostCancel,
     OnUnavailableError, OnUnavailableSkip,
@@ -142,6 +143,17 @@ pub enum End {
     Failure,
 }
 
+impl End {
+    /// Leaves the mark.
+    pub(super) fn success(lease: &Guarded) -> Self {
+        lease.succeed(None);
+        Self::Success
+    }
+}
+
+/// Which end a body's value is. What that leaves is said to the lease.
+pub type Judge<T> = fn(&T, &Guarded) -> End;
+
 /// How values of a type end their body: `Verdict::<T>::new().__lockattr_judge()`.
 ///
 /// The inherent method of a `Result`'s or `Option`'s verdict is found first, and that of every other
@@ -167,11 +179,17 @@ impl<T> Verdict<T> {
 impl<T, E> Verdict<Result<T, E>> {
     /// The end that a value is.
     #[must_use]
-    pub fn __lockattr_judge(&self) -> fn(&Result<T, E>) -> End {
-        |value| match value {
-            Ok(_) => End::Success,
+    pub fn __lockattr_judge(&self) -> Judge<Result<T, E>> {
+        |value, lease| match value {
+            Ok(_) => End::success(lease),
             Err(_) => End::Failure,
         }
+    }
+
+    /// Whether a value is a failure.
+    #[must_use]
+    pub fn __lockattr_fails(&self) -> fn(&Result<T, E>) -> bool {
+        Result::is_err
     }
 }
 
@@ -179,9 +197,9 @@ impl<T, E> Verdict<Result<T, E>> {
 impl<T> Verdict<Option<T>> {
     /// The end that a value is.
     #[must_use]
-    pub fn __lockattr_judge(&self) -> fn(&Option<T>) -> End {
-        |value| match value {
-            Some(_) => End::Success,
+    pub fn __lockattr_judge(&self) -> Judge<Option<T>> {
+        |value, lease| match value {
+            Some(_) => End::success(lease),
             None => End::Nothing,
         }
     }
@@ -199,7 +217,13 @@ impl<T> Deref for Verdict<T> {
 impl<T> Plain<T> {
     /// A success, each of them.
     #[must_use]
-    pub fn __lockattr_judge(&self) -> fn(&T) -> End {
-        |_| End::Success
+    pub fn __lockattr_judge(&self) -> Judge<T> {
+        |_, lease| End::success(lease)
+    }
+
+    /// None is a failure.
+    #[must_use]
+    pub fn __lockattr_fails(&self) -> fn(&T) -> bool {
+        |_| false
     }
 }

@@ -4,7 +4,7 @@
 //! A body cannot be stopped here. It does not begin once its lease has ended; a loss that comes later is
 //! answered after it.
 
-use super::answer::{End, Verdict};
+use super::answer::{End, Judge, Verdict};
 use super::ended::CallError;
 use super::guarded::Guarded;
 use super::within::weigh;
@@ -58,7 +58,7 @@ impl<T, F: FnOnce() -> T> Body<F> {
     ///
     /// # Errors
     /// The loss.
-    pub fn run_within(self, lease: &Guarded, judge: fn(&T) -> End) -> Result<T, CallError> {
+    pub fn run_within(self, lease: &Guarded, judge: Judge<T>) -> Result<T, CallError> {
         lease.check_loss().map_err(|lost| lease.lost(lost))?;
         match self.run_to_the_end(lease, judge) {
             (value, None) => Ok(value),
@@ -67,13 +67,13 @@ impl<T, F: FnOnce() -> T> Body<F> {
     }
 
     /// Runs a body, lease or not: `on_lost = continue`.
-    pub fn run_to_the_end(self, lease: &Guarded, judge: fn(&T) -> End) -> (T, Option<CallError>) {
+    pub fn run_to_the_end(self, lease: &Guarded, judge: Judge<T>) -> (T, Option<CallError>) {
         let _inside = lease.enter();
         let value = {
             let _under = Under::new(lease);
             (self.0)()
         };
-        let lost = leave_blocking(lease, judge(&value));
+        let lost = leave_blocking(lease, judge(&value, lease));
         (value, lost)
     }
 }
@@ -81,9 +81,6 @@ impl<T, F: FnOnce() -> T> Body<F> {
 /// Gives the lease of a body back, and waits until the store has confirmed that. The answer is a loss that is to
 /// be answered in the place of the body's value.
 fn leave_blocking(lease: &Guarded, end: End) -> Option<CallError> {
-    if end == End::Success {
-        lease.succeed();
-    }
     if lease.is_past_own_end() {
         lease.count_own_end();
     }
@@ -94,7 +91,7 @@ fn leave_blocking(lease: &Guarded, end: End) -> Option<CallError> {
 pub fn unless_lost_blocking<T, F: FnOnce() -> T>(
     body: Body<F>,
     lease: &Guarded,
-    judge: fn(&T) -> End,
+    judge: Judge<T>,
     lost: fn(CallError) -> T,
 ) -> T {
     body.run_within(lease, judge).unwrap_or_else(lost)

@@ -5,6 +5,7 @@ use std::sync::Once;
 use crate::acquire::span::CallSpan;
 use crate::call_site::CallSite;
 use crate::error::Error;
+use crate::reply::ReplyError;
 use crate::runtime::clock::millis;
 use crate::runtime::stderr;
 
@@ -42,6 +43,14 @@ impl CallError {
         Self { error, site, span }
     }
 
+    /// The same of work that is done, and has no reply.
+    pub(super) fn without_reply(mut self, cause: ReplyError) -> Self {
+        if let Error::Done { key, since, .. } = self.error {
+            self.error = Error::NoReply { key, since, cause };
+        }
+        self
+    }
+
     pub(super) fn tell_busy(&self) {
         tell!(
             debug,
@@ -56,6 +65,23 @@ impl CallError {
             self,
             "a locked function did not run: its work is done"
         );
+    }
+
+    /// Its work is done, and has no reply.
+    pub(super) fn tell_no_reply(&self, caller_is_told: bool) {
+        if caller_is_told {
+            tell!(
+                warn,
+                self,
+                "a locked function did not run: its work is done, and there is no reply of it"
+            );
+        } else {
+            tell!(
+                error,
+                self,
+                "a locked function did not run: its work is done, and there is no reply of it"
+            );
+        }
     }
 
     /// The log is the only place that tells where the caller gets no error.

@@ -60,6 +60,53 @@ impl<T, E: From<Error>> Fail for Result<T, E> {
     }
 }
 
+/// Types whose replies are kept for later calls: `on_done = replay` asks for it. `Result` keeps its `Ok`, `Option`
+/// its `Some`, and `()` that the work is done.
+///
+/// A type of one's own, with [`Fail`]:
+///
+/// ```
+/// enum Answer { Receipt(u64), Locked(lockattr::Error) }
+///
+/// impl lockattr::Fail for Answer {
+///     fn fail(error: lockattr::Error) -> Self {
+///         Answer::Locked(error)
+///     }
+/// }
+///
+/// impl lockattr::Replay for Answer {
+///     type Kept = u64;
+///
+///     fn kept(&self) -> Option<&u64> {
+///         match self {
+///             Answer::Receipt(number) => Some(number),
+///             Answer::Locked(_) => None,
+///         }
+///     }
+///
+///     fn replayed(kept: u64) -> Self {
+///         Answer::Receipt(kept)
+///     }
+/// }
+/// ```
+#[cfg(feature = "serde")]
+#[diagnostic::on_unimplemented(
+    message = "`on_done = replay` cannot keep a `{Self}` for later calls",
+    label = "`{Self}` is not kept",
+    note = "return `()`, an `Option<T>` or a `Result<T, _>`, with a `T` that is `Serialize` and `DeserializeOwned`, \
+            or implement `lockattr::Replay` for a type of your own"
+)]
+pub trait Replay: Sized {
+    /// What is kept.
+    type Kept: serde::Serialize + serde::de::DeserializeOwned;
+
+    /// What is kept of a value; nothing where the work counts as not done.
+    fn kept(&self) -> Option<&Self::Kept>;
+
+    /// The answer of a later call.
+    fn replayed(kept: Self::Kept) -> Self;
+}
+
 /// `on_busy = skip`.
 #[diagnostic::on_unimplemented(
     message = "`on_busy = skip` has no value to return as `{Self}`",

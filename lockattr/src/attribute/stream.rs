@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::answer::{End, Verdict};
+use super::answer::{End, Judge, Verdict};
 use super::ended::CallError;
 use super::policy::{
     Fail, OnBusyErrorItem, OnDoneErrorItem, OnLostCancelItem, OnUnavailableErrorItem, Skip,
@@ -84,12 +84,12 @@ impl<T> Skip for Ended<T> {
 impl<T> Verdict<Ended<T>> {
     /// The end that a value is.
     #[must_use]
-    pub fn __lockattr_judge(&self) -> fn(&Ended<T>) -> End {
-        |ended| {
+    pub fn __lockattr_judge(&self) -> Judge<Ended<T>> {
+        |ended, lease| {
             if ended.has_failed {
                 End::Failure
             } else {
-                End::Success
+                End::success(lease)
             }
         }
     }
@@ -104,13 +104,13 @@ pub fn stream_of<T, S: Stream<Item = T>>(stream: S) -> impl Stream<Item = T> {
 pub async fn pass_on<S: Stream>(
     stream: S,
     slot: Slot<S::Item>,
-    judge: fn(&S::Item) -> End,
+    fails: fn(&S::Item) -> bool,
 ) -> Ended<S::Item> {
     let mut stream = pin!(stream);
     let mut has_failed = false;
     poll_fn(|cx| match stream.as_mut().poll_next(cx) {
         Poll::Ready(Some(item)) => {
-            has_failed |= judge(&item) == End::Failure;
+            has_failed |= fails(&item);
             slot.put(item);
             // Who polls finds it in the slot, and polls again for the next one.
             Poll::Pending

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use super::answer::{End, Verdict};
+use super::answer::{End, Judge, Verdict};
 use super::ended::CallError;
 use super::guarded::Guarded;
 use crate::acquire::around::Under;
@@ -65,7 +65,7 @@ impl<T: Send> Ending<T> {
         lease: &'a Guarded,
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
-        judge: fn(&T) -> End,
+        judge: Judge<T>,
     ) -> impl Future<Output = Result<T, CallError>> + use<'a, T, F, L> {
         Within {
             body,
@@ -80,7 +80,7 @@ impl<T: Send> Ending<T> {
         lease: &'a Guarded,
         body: Pin<&'a mut F>,
         leaving: Pin<&'a mut L>,
-        judge: fn(&T) -> End,
+        judge: Judge<T>,
     ) -> impl Future<Output = (T, Option<CallError>)> + use<'a, T, F, L> {
         ToTheEnd {
             body,
@@ -97,7 +97,7 @@ impl InBackground {
         lease: &'a Guarded,
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
-        judge: fn(&F::Output) -> End,
+        judge: Judge<F::Output>,
     ) -> impl Future<Output = Result<F::Output, CallError>> + use<'a, F, L> {
         let watch = Watch::new(lease);
         async move {
@@ -107,7 +107,7 @@ impl InBackground {
                 watch.poll_body(body.as_mut(), cx)
             };
             let value = poll_fn(polled).await?;
-            match begin_to_leave(lease, judge(&value)) {
+            match begin_to_leave(lease, judge(&value, lease)) {
                 None => Ok(value),
                 Some(lost) => Err(lost),
             }
@@ -120,7 +120,7 @@ impl InBackground {
         lease: &'a Guarded,
         mut body: Pin<&'a mut F>,
         _: Pin<&'a mut L>,
-        judge: fn(&F::Output) -> End,
+        judge: Judge<F::Output>,
     ) -> impl Future<Output = (F::Output, Option<CallError>)> + use<'a, F, L> {
         async move {
             let polled = |cx: &mut Context<'_>| {
@@ -128,7 +128,7 @@ impl InBackground {
                 poll_under(lease, body.as_mut(), cx)
             };
             let value = poll_fn(polled).await;
-            let lost = begin_to_leave(lease, judge(&value));
+            let lost = begin_to_leave(lease, judge(&value, lease));
             (value, lost)
         }
     }
@@ -150,9 +150,6 @@ pub fn leave(lease: &Lease) -> impl Leaving + Send {
 /// The end of a body whose lease is given back when it is dropped, right after; the error says that
 /// it had ended before the body did.
 fn begin_to_leave(lease: &Guarded, end: End) -> Option<CallError> {
-    if end == End::Success {
-        lease.succeed();
-    }
     weigh(lease, lease.check_loss(), end)
 }
 
@@ -222,13 +219,13 @@ impl<F: Future, L: Leaving> Future for ToTheEnd<'_, F, L> {
 struct Rest<'a, T, L> {
     lease: &'a Guarded,
     leaving: Pin<&'a mut L>,
-    judge: fn(&T) -> End,
+    judge: Judge<T>,
     /// The body's value, once it has ended.
     ended: Option<(T, End)>,
 }
 
 impl<'a, T, L: Leaving> Rest<'a, T, L> {
-    fn new(lease: &'a Guarded, leaving: Pin<&'a mut L>, judge: fn(&T) -> End) -> Self {
+    fn new(lease: &'a Guarded, leaving: Pin<&'a mut L>, judge: Judge<T>) -> Self {
         Self {
             lease,
             leaving,
@@ -268,10 +265,7 @@ impl<'a, T, L: Leaving> Rest<'a, T, L> {
     }
 
     fn begin(&mut self, value: T) {
-        let end = (self.judge)(&value);
-        if end == End::Success {
-            self.lease.succeed();
-        }
+        let end = (self.judge)(&value, self.lease);
         self.ended = Some((value, end));
     }
 

@@ -37,6 +37,7 @@ pub struct ClientBuilder {
     delayed_restart: Option<Duration>,
     redact: bool,
     redact_key: Option<SecretKey>,
+    reply_limit: usize,
     access: redis::Access,
 }
 
@@ -53,6 +54,7 @@ impl Default for ClientBuilder {
             delayed_restart: None,
             redact: false,
             redact_key: None,
+            reply_limit: limits::REPLY,
             access: redis::Access::default(),
         }
     }
@@ -214,6 +216,19 @@ impl ClientBuilder {
         self
     }
 
+    /// The most bytes, as JSON, of a reply that [`on_done = replay`](crate::distributed_lock#once-on_done) and
+    /// `Lease::mark_done_with` keep in the store: 65,536 unless set; from 1 to 1,048,576. Every
+    /// reply stands in the store for as long as its mark.
+    ///
+    /// A call whose reply is larger has its value all the same: the mark is left without the reply, which is told
+    /// at ERROR and counted in [`Stats::replies_not_kept`](crate::Stats::replies_not_kept), and later calls are
+    /// [`Error::NoReply`]. ZooKeeper keeps
+    /// 512 KiB at most.
+    pub fn reply_limit(mut self, bytes: usize) -> Self {
+        self.reply_limit = bytes;
+        self
+    }
+
     /// The root certificates, in PEM form, by which a `rediss://` or `zookeeper+tls://` server, an `etcds://` member, or with `rediss+sentinel://`
     /// each sentinel and server, is verified, instead of the machine's; so a `postgres://` server with
     /// `sslmode`. Without TLS they are refused.
@@ -303,6 +318,7 @@ impl ClientBuilder {
             ));
         }
         limits::ttl(self.ttl).map_err(Error::Config)?;
+        limits::reply(self.reply_limit).map_err(Error::Config)?;
         if let Some(key) = &self.redact_key {
             key.check().map_err(Error::Config)?;
         }

@@ -11,7 +11,7 @@ use crate::acquire::{CallOptions, Nesting};
 use crate::call_site::CallSite;
 use crate::error::Error;
 use crate::key::{KeyError, Keys};
-use crate::lease::Lease;
+use crate::lease::{Lease, OnceFrom};
 
 /// A key that is about to be asked for; see [`Client::lock`].
 #[must_use = "a request takes nothing before `acquire().await`"]
@@ -82,6 +82,12 @@ impl LockRequest {
     /// [`Lease::mark_done`] says: from 1 ms to 366 days. Nothing where this is not called.
     pub fn once(mut self, length: Duration) -> Self {
         self.settings = self.settings.once(length);
+        self
+    }
+
+    /// From when on [`once`](Self::once) counts: from [`Lease::mark_done`] on where this is not called.
+    pub fn once_from(mut self, from: OnceFrom) -> Self {
+        self.settings = self.settings.once_from(from);
         self
     }
 

@@ -196,6 +196,7 @@ fn read(key: String, asked: u32, listed: Listed) -> Result<Status, Error> {
         slot,
         kind,
         remaining,
+        ..
     } in entries
     {
         let remaining = remaining.unwrap_or(Duration::MAX);

@@ -10,6 +10,7 @@ use super::Lease;
 use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
 use crate::error::LossCause;
 use crate::keeper::Keeper;
+use crate::reply::KeptReply;
 use crate::runtime::turns::{MyTurn, Turns};
 
 /// A locked call, under which one further call at a time may join its lease.
@@ -37,9 +38,9 @@ impl JoinedCall {
     }
 
     /// Its body has come to a success, which leaves a mark for so long.
-    pub(super) fn succeed(&self, once: Duration) {
+    pub(super) fn succeed(&self, once: Duration, reply: Option<&KeptReply>) {
         for Joint { acquisition, locks } in &self.joints {
-            acquisition.mark_done(locks.iter().copied(), once);
+            acquisition.mark_done(locks.iter().copied(), once, reply);
         }
     }
 }
@@ -52,8 +53,8 @@ pub(crate) struct Joint {
 }
 
 impl Joint {
-    /// Since when the work of one of them is done.
-    pub(crate) fn done_since(&self) -> Option<SystemTime> {
+    /// Since when the work of one of them is done, and what was left with it.
+    pub(crate) fn done_since(&self) -> Option<(SystemTime, Option<KeptReply>)> {
         self.acquisition.done_since(&self.locks)
     }
 }

@@ -182,6 +182,10 @@ impl Count {
                 "lockattr_marks_lost_total",
                 "Marks of `once` that could not be written.",
             ),
+            Self::RepliesNotKept => Name::counter(
+                "lockattr_replies_not_kept_total",
+                "Replies that were not kept beside the mark of `once`.",
+            ),
             Self::HandedOverHere | Self::HandedOverByStore => Name::counter(
                 "lockattr_handovers_total",
                 "Leases that a release passed on to a call that waited.",

@@ -18,6 +18,7 @@ listed! {
         ReleasedLate,
         ReleaseAbandoned,
         MarksLost,
+        RepliesNotKept,
         HandedOverHere,
         HandedOverByStore,
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::{LossCause, StoreError};
+use crate::reply::KeptReply;
 
 /// The answer to an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub enum Acquired {
         lock: usize,
         /// Since when.
         since: SystemTime,
+        /// What was left beside the mark.
+        reply: Option<KeptReply>,
         /// Whether an earlier request of the asking owner may still be carried out.
         in_doubt: bool,
     },
@@ -87,8 +90,18 @@ impl Acquired {
         Self::Done {
             lock,
             since,
+            reply: None,
             in_doubt: false,
         }
+    }
+
+    /// With what was left beside the mark, where the work is done.
+    #[must_use]
+    pub fn replied(mut self, kept: impl Into<Option<KeptReply>>) -> Self {
+        if let Self::Done { reply, .. } = &mut self {
+            *reply = kept.into();
+        }
+        self
     }
 
     /// Something that is not a lock is stored under this of them: what, as in `a hash`.

@@ -69,6 +69,7 @@ pub(crate) struct Quorum {
     nodes: Arc<[Arc<QuorumNode>]>,
     context: QuorumContext,
     longest_answer: Duration,
+    longest_reply: usize,
     /// Whether the check waits for every node, and not for a majority.
     checks_all: bool,
 }
@@ -90,6 +91,10 @@ impl Quorum {
         };
         let longest = stores.iter().map(|store| store.limits().longest_answer);
         let longest_answer = longest.max().unwrap_or_default();
+        let longest_reply = stores
+            .iter()
+            .map(|store| store.limits().longest_reply)
+            .min();
         let nodes = stores.into_iter();
         Self {
             nodes: nodes
@@ -97,6 +102,7 @@ impl Quorum {
                 .collect(),
             context,
             longest_answer,
+            longest_reply: longest_reply.unwrap_or_default(),
             checks_all: false,
         }
     }
@@ -127,6 +133,7 @@ impl Store for Quorum {
             .several_locks(of_nodes().all(|limits| limits.several_locks))
             // Which slot is free differs from node to node.
             .permits(false)
+            .longest_reply(self.longest_reply)
             .longest_answer(2 * self.longest_answer)
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::reply::KeptReply;
+
 /// One acquisition, in every step of it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -152,7 +154,7 @@ impl<'a> Release<'a> {
 
 /// What a release leaves under a lock. A store that does not know one of these keeps no promise, so a
 /// new one is a breaking change on purpose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leave {
     /// Nothing: the lock is free.
     Nothing,
@@ -160,4 +162,33 @@ pub enum Leave {
     Closed(Duration),
     /// The mark that the work is done, for this long.
     Done(Duration),
+    /// The same with the reply of the work beside it, which whoever finds the mark is
+    /// [given back](crate::store::Acquired::replied).
+    Replied(Duration, KeptReply),
+}
+
+impl Leave {
+    /// For how long something is left; zero where that is nothing.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        match self {
+            Self::Nothing => Duration::ZERO,
+            Self::Closed(length) | Self::Done(length) | Self::Replied(length, _) => *length,
+        }
+    }
+
+    /// Whether it is the mark that the work is done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Replied(..))
+    }
+
+    /// What is left beside the mark.
+    #[must_use]
+    pub fn reply(&self) -> Option<&KeptReply> {
+        match self {
+            Self::Replied(_, reply) => Some(reply),
+            Self::Nothing | Self::Closed(_) | Self::Done(_) => None,
+        }
+    }
 }

@@ -47,6 +47,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// For how long it stands there unless something happens; `None` where it never ends by itself.
     pub remaining: Option<Duration>,
+    /// How many bytes the reply has that is kept beside a mark, where one is. Nothing shows the reply itself.
+    pub reply_bytes: Option<usize>,
 }
 
 impl Entry {
@@ -57,7 +59,15 @@ impl Entry {
             slot,
             kind,
             remaining,
+            reply_bytes: None,
         }
+    }
+
+    /// With a reply of so many bytes beside the mark.
+    #[must_use]
+    pub fn replied(mut self, bytes: Option<usize>) -> Self {
+        self.reply_bytes = bytes;
+        self
     }
 }
 

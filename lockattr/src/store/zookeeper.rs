@@ -161,6 +161,8 @@ impl Store for ZooKeeper {
         Limits::default()
             .shortest_ttl(SHORTEST_TTL)
             .several_in_one_step(false)
+            // Half of what a server takes in one request.
+            .longest_reply(512 * 1024)
             .longest_answer(self.longest_step() + self.reply_timeout + Duration::from_millis(250))
     }
 

@@ -15,6 +15,7 @@ mod names;
 mod partitions;
 mod processes;
 mod random_faults;
+mod replay;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;

@@ -18,3 +18,4 @@ mod measured;
 mod pooler;
 mod processes;
 mod random_faults;
+mod replay;

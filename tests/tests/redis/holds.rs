@@ -168,7 +168,7 @@ async fn a_success_leaves_a_mark_and_nothing_else_does() {
     assert!((3_590_000..=3_600_000).contains(&server.pttl("lock:mail:1")));
     let other = client(&server).await;
     match mail(&other, 1, Ok(())).await {
-        Err(Error::Done { key, since }) => {
+        Err(Error::Done { key, since, .. }) => {
             assert_eq!(key, "mail:1");
             let apart = since
                 .duration_since(before)

@@ -16,4 +16,5 @@ mod locks;
 mod marks;
 mod one_session;
 mod random_faults;
+mod replay;
 mod stored;

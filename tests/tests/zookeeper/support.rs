@@ -36,7 +36,7 @@ pub(crate) async fn prompt_client(url: &str, ttl: Duration) -> Client {
 
 const PATIENT: Duration = Duration::from_secs(4);
 
-async fn connected(builder: ClientBuilder, url: &str, ttl: Duration) -> Client {
+pub(crate) async fn connected(builder: ClientBuilder, url: &str, ttl: Duration) -> Client {
     let start = Instant::now();
     loop {
         match builder.clone().ttl(ttl).connect(url).await {

@@ -175,7 +175,7 @@ impl From<Error> for Failure {
                     "remaining_ms": words::millis(*remaining),
                 }),
             ),
-            Error::Done { key, since } => (
+            Error::Done { key, since, .. } => (
                 Exit::BUSY,
                 json!({ "error": "done", "key": key, "since_ms": words::since_ms(*since) }),
             ),

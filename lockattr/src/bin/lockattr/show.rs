@@ -167,10 +167,18 @@ fn details(entry: &Entry, now: SystemTime) -> Vec<String> {
             "until      {ends} (in {}): nobody holds it, and nobody is granted it before",
             length(left)
         )],
-        EntryKind::Done { .. } => vec![format!(
-            "until      {ends} (in {}): calls with `once` are answered as done, others find it busy",
-            length(left)
-        )],
+        EntryKind::Done { .. } => {
+            let mut lines = vec![format!(
+                "until      {ends} (in {}): calls with `once` are answered as done, others find it busy",
+                length(left)
+            )];
+            lines.extend(entry.reply_bytes.map(|bytes| {
+                format!(
+                    "reply      {bytes} bytes are kept, and given to calls with `on_done = replay`"
+                )
+            }));
+            lines
+        }
         EntryKind::Foreign { .. } => vec![
             "every call of this key fails: delete what is there, or use another key or prefix"
                 .to_owned(),

@@ -146,6 +146,7 @@ pub(crate) fn entry_json(entry: &Entry, now: SystemTime) -> Value {
         "age_ms": since.map(|since| millis(age(since, now))),
         "remaining_ms": entry.remaining.map(millis),
         "found": found,
+        "reply_bytes": entry.reply_bytes,
     })
 }
 

@@ -264,6 +264,7 @@ impl ClientBuilder {
             self.prefix,
             self.ttl,
             Redaction::new(self.redact_key.as_ref(), self.redact),
+            self.reply_limit,
             disabled,
         )))
     }

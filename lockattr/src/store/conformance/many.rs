@@ -259,7 +259,7 @@ async fn slots_bear_marks(subject: &Subject<'_>) {
         let one = subject.newcomer().permits(2);
         let two = subject.rival(&one);
         let grants = [subject.granted(&one).await, subject.granted(&two).await];
-        let leave = [left];
+        let leave = [left.clone()];
         for (holder, grant) in [&one, &two].into_iter().zip(grants) {
             let found = subject
                 .release(holder, Release::held(grant.slot, &leave))

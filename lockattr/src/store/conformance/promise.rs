@@ -87,6 +87,8 @@ promises! {
     LEAVES_QUEUE: "Store::release", "An owner that stands in the store's queue stands there no more";
     CLOSED: "Leave::Closed", "A lock that nobody holds any more, for this long";
     DONE: "Leave::Done", "The mark that the work is done, for this long";
+    REPLIED: "Leave::Replied", "The same with the reply of the work beside it, which whoever finds the mark is \
+        [given back](crate::store::Acquired::replied)";
     KEEP_MARKS: "Release::keep_marks", "Whether a mark of work that is done is to be left also where \
         nothing is there any more";
     TOKEN: "Store::token", "larger than every token before of any of its locks, and only while its owner \

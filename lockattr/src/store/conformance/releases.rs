@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise, SINCE};
+use super::promise::{CLOSED, DONE, ENDS, FOUND, KEEP_MARKS, MISMATCH, Promise, REPLIED, SINCE};
 use super::subject::{CLOCKS_DIFFER, Claimant, Subject, apart};
-use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, relied_on_until};
+use crate::store::{
+    Acquired, Attempt, Found, KeptReply, Leave, Release, Renewal, Store, relied_on_until,
+};
 
 /// A release frees what its owner holds, and nothing that anybody else holds; it says what it found.
 pub async fn releases(store: &dyn Store) {
@@ -133,6 +135,27 @@ pub async fn marks(store: &dyn Store) {
     let done_at = subject.now();
     found(&subject, &holder, done, Found::Ours, "is held").await;
     marked(&subject, &DONE, &holder, length, done_at).await;
+
+    // As long as the longest that is kept, but for what a request may have beside it; every character may be in it.
+    let longest = subject.limits.longest_reply.min(64 * 1024);
+    let reply = KeptReply::new(format!("json \"{}\"", "ä'\\\" ".repeat(longest / 16)));
+    let leave = [Leave::Replied(length, reply.clone())];
+    let holder = subject.newcomer();
+    subject.granted(&holder).await;
+    let replied = Release::held(0, &leave);
+    let done_at = subject.now();
+    found(&subject, &holder, replied, Found::Ours, "is held").await;
+    let next = subject.rival(&holder);
+    let answer = subject.acquire(&next, Attempt::default()).await;
+    let over = relied_on_until(done_at, length);
+    let is_given = matches!(&answer, Acquired::Done { reply: Some(given), .. } if *given == reply);
+    REPLIED.holds(
+        is_given || over < subject.now(),
+        format!("work that was left with a reply was answered as {answer:?}"),
+    );
+    if matches!(answer, Acquired::Granted { .. }) {
+        subject.release(&next, Release::whatever(true)).await;
+    }
 
     let late = subject.newcomer();
     found(&subject, &late, done, Found::Nothing, "is gone").await;

@@ -157,6 +157,7 @@ enum Flaw {
     OpensAtOnce,
     WritesNoMark,
     KeepsNoMark,
+    ForgetsReplies,
     MarksUnasked,
     TokensStandStill,
     TokensAsEver,
@@ -198,6 +199,7 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::OpensAtOnce, promise::CLOSED),
     (Flaw::WritesNoMark, promise::DONE),
     (Flaw::KeepsNoMark, promise::KEEP_MARKS),
+    (Flaw::ForgetsReplies, promise::REPLIED),
     (Flaw::MarksUnasked, promise::KEEP_MARKS),
     (Flaw::TokensStandStill, promise::TOKEN),
     (Flaw::TokensAsEver, promise::AT_LEAST),
@@ -279,6 +281,7 @@ impl Flawed {
             (Flaw::GrantsOneSlotToAll, Acquired::Granted { slot, .. }) => *slot = 0,
             (Flaw::NamesNobody, Acquired::Busy { owner, .. }) => owner.clear(),
             (Flaw::DoneSinceEver, Acquired::Done { since, .. }) => *since = UNIX_EPOCH,
+            (Flaw::ForgetsReplies, Acquired::Done { reply, .. }) => *reply = None,
             (Flaw::HeldSinceEver, Acquired::Busy { since, .. }) => *since = Some(UNIX_EPOCH),
             (
                 Flaw::MiscountsPlaces,
@@ -317,7 +320,7 @@ impl Flawed {
         let leaves = |what: fn(&Leave) -> bool| release.leave.iter().any(what);
         let (closes, marks) = (
             leaves(|leave| matches!(leave, Leave::Closed(_))),
-            leaves(|leave| matches!(leave, Leave::Done(_))),
+            leaves(Leave::is_done),
         );
         match self.flaw {
             Flaw::OpensAtOnce if closes => release.leave = &[],

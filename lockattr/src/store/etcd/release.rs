@@ -5,7 +5,7 @@
 //! can come of it any more.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::acquire::delete;
 use super::fault::Fault;
@@ -102,7 +102,7 @@ impl Releasing<'_> {
     /// A lease for each length of what is to be left.
     async fn grant_marks(&mut self) -> Result<(), Fault> {
         for leave in self.release.leave {
-            let Some(seconds) = seconds_of(*leave) else {
+            let Some(seconds) = seconds_of(leave) else {
                 continue;
             };
             if self.marks.contains_key(&seconds) {
@@ -138,7 +138,7 @@ impl Releasing<'_> {
             .release
             .leave
             .iter()
-            .copied()
+            .cloned()
             .chain(std::iter::repeat(Leave::Nothing));
         let keys = self.etcd.0.names.held(&self.claim.held(slot));
         let keys = keys.into_iter().zip(leave).map(|(name, leave)| Key {
@@ -188,7 +188,7 @@ impl Releasing<'_> {
                 None => self.etcd.0.names.slot(&self.claim.locks[index], 0),
             };
             let leave = self.release.leave.get(if has_slots { 0 } else { index });
-            let leave = leave.copied().unwrap_or(Leave::Nothing);
+            let leave = leave.cloned().unwrap_or(Leave::Nothing);
             let found = None;
             let mut key = [Key { name, leave, found }];
             let found = self.found(&mut key, vec![kv]).await?;
@@ -258,7 +258,7 @@ impl Releasing<'_> {
     /// What has to be done about a key under which this was found, as long as it stays so; or what it is, where
     /// there is nothing to do.
     fn to_do(&self, key: &Key, kv: Option<&KeyValue>) -> Result<(Compare, Op), Found> {
-        let keeps = self.release.keep_marks && matches!(key.leave, Leave::Done(_));
+        let keeps = self.release.keep_marks && key.leave.is_done();
         let Some(kv) = kv else {
             return if keeps {
                 Ok((wire::is_free(&key.name), self.left(key)))
@@ -279,12 +279,14 @@ impl Releasing<'_> {
 
     /// What is to be left under a key.
     fn left(&self, key: &Key) -> Op {
-        let value = match key.leave {
+        let value = match &key.leave {
             Leave::Nothing => return delete(key.name.clone()),
-            Leave::Closed(length) => closed(&self.claim, length),
-            Leave::Done(length) => done(SystemTime::now(), length),
+            Leave::Closed(length) => closed(&self.claim, *length),
+            Leave::Done(length) | Leave::Replied(length, _) => {
+                done(SystemTime::now(), *length, key.leave.reply())
+            }
         };
-        let lease = seconds_of(key.leave).and_then(|seconds| self.marks.get(&seconds));
+        let lease = seconds_of(&key.leave).and_then(|seconds| self.marks.get(&seconds));
         op(Request::Put(Put {
             key: key.name.clone(),
             value,
@@ -316,10 +318,6 @@ fn worse(one: Found, other: Found) -> Found {
     }
 }
 
-fn seconds_of(leave: Leave) -> Option<u64> {
-    let length: Duration = match leave {
-        Leave::Nothing => return None,
-        Leave::Closed(length) | Leave::Done(length) => length,
-    };
-    Some(leases::seconds_of_mark(length))
+fn seconds_of(leave: &Leave) -> Option<u64> {
+    (*leave != Leave::Nothing).then(|| leases::seconds_of_mark(leave.length()))
 }

@@ -11,6 +11,7 @@ use super::proto::{KeyValue, LeaseId, Range, Request, Response, TimeToLive, Txn,
 use super::wire::Stored;
 use super::{Etcd, op, range};
 use crate::owner;
+use crate::reply::KeptReply;
 use crate::runtime::together::{Boxed, all};
 use crate::store::{Entry, EntryKind, Listed};
 
@@ -101,7 +102,14 @@ impl Etcd {
             Err(fault) => return Err(fault),
         };
         let left = u64::try_from(left).ok().map(Duration::from_secs);
-        Ok(left.map(|left| Entry::new(slot, read(kv, left, SystemTime::now()), Some(left))))
+        let reply = match Stored::read(kv) {
+            Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
+            _ => None,
+        };
+        Ok(left.map(|left| {
+            let kind = read(kv, left, SystemTime::now());
+            Entry::new(slot, kind, Some(left)).replied(reply)
+        }))
     }
 }
 

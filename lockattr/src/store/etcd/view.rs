@@ -6,6 +6,7 @@ use super::fault::Fault;
 use super::proto::{KeyValue, Op, Request, Response, TxnAnswer};
 use super::wire::{Names, Stored};
 use super::{op, range};
+use crate::reply::KeptReply;
 use crate::store::{Acquired, Claim};
 
 pub(super) struct View {
@@ -204,7 +205,10 @@ impl LockView {
     fn refusal(&self) -> Option<(Acquired, Option<i64>)> {
         let refusals = self.slots.iter().map(|(_, kv)| match Stored::read(kv) {
             Stored::Claimed { owner, ttl, .. } => (Acquired::busy(0, owner, ttl), Some(kv.lease)),
-            Stored::Done { since, .. } => (Acquired::done(0, since), None),
+            Stored::Done { since, reply, .. } => {
+                let done = Acquired::done(0, since).replied(reply.map(KeptReply::new));
+                (done, None)
+            }
             Stored::Foreign(what) => (Acquired::foreign(0, what), None),
         });
         refusals.min_by_key(|(answer, _)| remaining(answer))

@@ -6,7 +6,7 @@
 //! | another slot | `{prefix}slot:{{lock}}{slot}` | the same | the claim's |
 //! | a place in the queue | `{prefix}wait:{{lock}}{owner}` | the same | the claim's |
 //! | a lock that stays closed | as a lock | the same of an owner whose id is zeros, and the length | its own |
-//! | the mark of work that is done | as a lock | `done@{ms since 1970} {length in ms}` | its own |
+//! | the mark of work that is done | as a lock | `done@{ms since 1970} {length in ms}`, and behind a space the reply, if it has one | its own |
 //! | what tokens are raised by | `{prefix}token:{{lock}}` | a number | none |
 //!
 //! Lock keys and prefixes have no braces, so no key is another one's, nor the start of another lock's helper
@@ -17,6 +17,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::proto::{Compare, Is, KeyValue, Of, Range, With};
+use crate::reply::KeptReply;
 use crate::store::{Claim, Held};
 
 /// The names of one client's helper keys.
@@ -127,6 +128,7 @@ pub(super) enum Stored<'a> {
     Done {
         since: SystemTime,
         length: Duration,
+        reply: Option<&'a str>,
     },
     Foreign(&'static str),
 }
@@ -142,11 +144,19 @@ impl<'a> Stored<'a> {
             .unwrap_or(Self::Foreign("a value of another form"))
     }
 
-    fn done(text: &str) -> Option<Self> {
-        let (since, length) = text.strip_prefix("done@")?.split_once(' ')?;
+    fn done(text: &'a str) -> Option<Self> {
+        let (since, rest) = text.strip_prefix("done@")?.split_once(' ')?;
+        let (length, reply) = match rest.split_once(' ') {
+            Some((length, reply)) => (length, Some(reply)),
+            None => (rest, None),
+        };
         let since = UNIX_EPOCH.checked_add(millis(since)?)?;
         let length = millis(length)?;
-        Some(Self::Done { since, length })
+        Some(Self::Done {
+            since,
+            length,
+            reply,
+        })
     }
 
     fn claimed(text: &'a str) -> Option<Self> {
@@ -187,9 +197,14 @@ pub(super) fn closed(claim: &Claim<'_>, length: Duration) -> Vec<u8> {
     .into()
 }
 
-pub(super) fn done(since: SystemTime, length: Duration) -> Vec<u8> {
+pub(super) fn done(since: SystemTime, length: Duration, reply: Option<&KeptReply>) -> Vec<u8> {
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("done@{} {}", since.as_millis(), length.as_millis()).into()
+    let mut value = format!("done@{} {}", since.as_millis(), length.as_millis());
+    if let Some(reply) = reply {
+        value.push(' ');
+        value.push_str(reply.as_str());
+    }
+    value.into()
 }
 
 /// Whether a key is held by, or a place of, this owner, whatever else its value says.
@@ -319,8 +334,13 @@ mod tests {
         );
         let since = UNIX_EPOCH + Duration::from_millis(1_764_000_000_123);
         assert_eq!(
-            of(done(since, Duration::from_secs(60))),
+            of(done(since, Duration::from_secs(60), None)),
             "done@1764000000123 60000"
+        );
+        let reply = KeptReply::new("json [1, 2]");
+        assert_eq!(
+            of(done(since, Duration::from_secs(60), Some(&reply))),
+            "done@1764000000123 60000 json [1, 2]"
         );
     }
 
@@ -343,10 +363,17 @@ mod tests {
         );
         let since = UNIX_EPOCH + Duration::from_millis(5);
         let length = Duration::from_millis(7);
-        assert_eq!(
-            Stored::read(&kv(&done(since, length))),
-            Stored::Done { since, length }
-        );
+        for kept in [None, Some("json [1, 2]")] {
+            let reply = kept.map(KeptReply::new);
+            assert_eq!(
+                Stored::read(&kv(&done(since, length, reply.as_ref()))),
+                Stored::Done {
+                    since,
+                    length,
+                    reply: kept
+                }
+            );
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::super::{
     Acquired, Attempt, Claim, Found, Held, Leave, Release, Renewal, Token, WakeUp, relied_on_until,
 };
 use super::slots::Slots;
+use crate::reply::KeptReply;
 use crate::runtime::clock::Clock;
 use crate::runtime::waker;
 
@@ -47,8 +48,8 @@ pub(super) enum Holder {
     Owner(String, SystemTime),
     /// A lease of another store, as long as that stands in for this one.
     Elsewhere(String, SystemTime),
-    /// The work is done.
-    Done(SystemTime),
+    /// The work is done, and this was left with it.
+    Done(SystemTime, Option<KeptReply>),
 }
 
 impl Holder {
@@ -72,12 +73,12 @@ pub(super) struct Inbox {
 }
 
 /// What keeps a name from being taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Refusal {
     /// It is held, or stays closed, for so long yet, since then.
     Held(Duration, SystemTime),
-    /// Its work is done, since then.
-    Done(SystemTime),
+    /// Its work is done, since then, and this was left with it.
+    Done(SystemTime, Option<KeptReply>),
 }
 
 impl Stored {
@@ -124,7 +125,7 @@ impl Locks {
     pub(super) fn holder(&mut self, name: &str) -> Option<String> {
         match &self.live(name)?.by {
             Holder::Owner(owner, _) | Holder::Elsewhere(owner, _) => Some(owner.clone()),
-            Holder::Done(_) => None,
+            Holder::Done(..) => None,
         }
     }
 
@@ -137,7 +138,7 @@ impl Locks {
                     Holder::Owner(_, since) => {
                         Refusal::Held(until.saturating_duration_since(now), *since)
                     }
-                    Holder::Done(since) => Refusal::Done(*since),
+                    Holder::Done(since, reply) => Refusal::Done(*since, reply.clone()),
                     Holder::Elsewhere(..) => continue,
                 },
                 None => continue,
@@ -260,7 +261,7 @@ impl Locks {
                 let remaining = entry.until.saturating_duration_since(now());
                 Acquired::busy(0, owner.clone(), remaining).since(*since)
             }
-            Holder::Done(since) => Acquired::done(0, *since),
+            Holder::Done(since, reply) => Acquired::done(0, *since).replied(reply.clone()),
         })
     }
 
@@ -355,8 +356,8 @@ impl Locks {
         let mut found = Vec::new();
         let mut done = Vec::new();
         for (name, leave) in slots.names().iter().zip(leave) {
-            found.push(self.release_one(name, owner, *leave, release.keep_marks));
-            if matches!(leave, Leave::Done(_)) {
+            found.push(self.release_one(name, owner, leave, release.keep_marks));
+            if leave.is_done() {
                 done.push(name);
             }
         }
@@ -371,10 +372,10 @@ impl Locks {
         }
     }
 
-    fn release_one(&mut self, name: &str, owner: &str, leave: Leave, keep_marks: bool) -> Found {
+    fn release_one(&mut self, name: &str, owner: &str, leave: &Leave, keep_marks: bool) -> Found {
         let found = self.find(name, owner);
-        let keeps = keep_marks && matches!(leave, Leave::Done(_));
-        let is_mark = |entry: &mut Stored| matches!(entry.by, Holder::Done(_));
+        let keeps = keep_marks && leave.is_done();
+        let is_mark = |entry: &mut Stored| matches!(entry.by, Holder::Done(..));
         if keeps && self.live(name).is_some_and(is_mark) {
             // An earlier release has done it.
             return Found::Ours;
@@ -387,9 +388,12 @@ impl Locks {
                 Leave::Closed(length) => {
                     let origin = owner.split_once('@').map_or("", |(_, origin)| origin);
                     let nobody = format!("{:032}@{origin}", 0);
-                    self.put(name, Holder::new(&nobody), length);
+                    self.put(name, Holder::new(&nobody), *length);
                 }
-                Leave::Done(length) => self.put(name, Holder::Done(SystemTime::now()), length),
+                Leave::Done(length) | Leave::Replied(length, _) => {
+                    let done = Holder::Done(SystemTime::now(), leave.reply().cloned());
+                    self.put(name, done, *length);
+                }
             }
         }
         found

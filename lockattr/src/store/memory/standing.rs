@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::locks::{Holder, Locks, now};
 use super::slots;
+use crate::reply::KeptReply;
 use crate::store::{Entry, EntryKind, Listed};
 
 impl Locks {
@@ -25,11 +26,16 @@ impl Locks {
                     owner: owner.clone(),
                     since: Some(*since),
                 },
-                Holder::Done(since) => EntryKind::Done { since: *since },
+                Holder::Done(since, _) => EntryKind::Done { since: *since },
             };
             let remaining = stored.until.saturating_duration_since(now);
             let listed = locks.entry(lock).or_insert_with(|| none(lock));
-            listed.entries.push(Entry::new(slot, kind, Some(remaining)));
+            let reply = match &stored.by {
+                Holder::Done(_, reply) => reply.as_ref().and_then(KeptReply::bytes),
+                Holder::Owner(..) | Holder::Elsewhere(..) => None,
+            };
+            let entry = Entry::new(slot, kind, Some(remaining)).replied(reply);
+            listed.entries.push(entry);
             let permits = listed.permits.max(Some(stored.permits));
             listed.permits = permits.filter(|permits| *permits > 1);
         }

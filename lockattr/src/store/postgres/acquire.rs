@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use super::live::unexpected;
 use super::{Postgres, sql};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 use crate::runtime::clock::millis;
 use crate::store::clock_anchor::ClockAnchor;
 use crate::store::{Acquired, Attempt, Claim, relied_on_until};
@@ -35,7 +36,13 @@ impl Postgres {
                 let since = since.unwrap_or(answer.sent);
                 Acquired::granted(index, relied_on_until(since, claim.ttl))
             }
-            "done" => Acquired::done(index, UNIX_EPOCH + micros),
+            "done" => {
+                let done = Acquired::done(index, UNIX_EPOCH + micros);
+                match answer.text(9)? {
+                    "" => done,
+                    reply => done.replied(KeptReply::new(reply)),
+                }
+            }
             "busy" => {
                 let mut busy = Acquired::busy(index, answer.text(2)?, micros);
                 if let Ok(since) = answer.text(8)?.parse() {
@@ -52,14 +59,16 @@ impl Postgres {
     }
 }
 
-/// Since when a busy lock is held is looked up beside the step: nothing where the holder has just come.
+/// Since when a busy lock is held is looked up beside the step: nothing where the holder has just come. What stands
+/// beside a mark is looked up after it, since a release may have left it meanwhile.
 fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> String {
     let locks = sql::texts(claim.locks.iter().map(String::as_str));
     format!(
         "SELECT a.*,CASE a.answer WHEN 'busy' THEN (\
            SELECT lockattr.micros(l.since) FROM lockattr.locks l \
            WHERE l.name = ANY (lockattr.slots({locks},{})) AND l.owner = a.holder LIMIT 1\
-         ) END FROM lockattr.acquire({locks},{},{},{},{},{}) a",
+         ) END,CASE a.answer WHEN 'done' THEN lockattr.reply(({locks})[a.index + 1],a.micros) END \
+         FROM lockattr.acquire({locks},{},{},{},{},{}) a",
         claim.permits,
         claim.permits,
         sql::text(claim.owner),
@@ -97,7 +106,9 @@ mod tests {
                SELECT lockattr.micros(l.since) FROM lockattr.locks l \
                WHERE l.name = ANY (lockattr.slots(ARRAY[E'lock:a',E'lock:it''s']::text[],1)) \
                AND l.owner = a.holder LIMIT 1\
-             ) END FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
+             ) END,CASE a.answer WHEN 'done' THEN \
+               lockattr.reply((ARRAY[E'lock:a',E'lock:it''s']::text[])[a.index + 1],a.micros) END \
+             FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
              NULL,false) a"
         );
         let one = Claim::new(&locks[..1], "id@host:7", Duration::from_secs(30)).permits(3);

@@ -33,11 +33,23 @@ fn statement(claim: Claim<'_>, release: Release<'_>) -> String {
         .map(|leave| match leave {
             Leave::Nothing => ("nothing", 0),
             Leave::Closed(length) => ("closed", millis(*length)),
-            Leave::Done(length) => ("done", millis(*length)),
+            Leave::Done(length) | Leave::Replied(length, _) => ("done", millis(*length)),
         })
         .unzip();
+    let replies = leave.iter().map(|leave| {
+        let reply = leave.reply().map(|reply| sql::text(reply.as_str()));
+        sql::optional(reply)
+    });
+    let (function, replies) = if leave.iter().any(|leave| leave.reply().is_some()) {
+        (
+            "release_replied",
+            format!(",{}", sql::array(replies, "text")),
+        )
+    } else {
+        ("release", String::new())
+    };
     format!(
-        "SELECT * FROM lockattr.release({},{},{},{},{},{},{},{})",
+        "SELECT * FROM lockattr.{function}({},{},{},{},{},{},{},{}{replies})",
         sql::texts(claim.locks.iter().map(String::as_str)),
         claim.permits,
         sql::text(claim.owner),
@@ -54,6 +66,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::reply::KeptReply;
 
     #[test]
     fn it_is_asked_for_by_this_statement() {
@@ -69,6 +82,16 @@ mod tests {
             statement(claim, Release::held(0, &leave).keeping_marks()),
             "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],1,E'o',0,\
              ARRAY[E'nothing',E'done']::text[],ARRAY[0,5]::bigint[],true,false)"
+        );
+        let reply = KeptReply::new("json \"it's\"");
+        let leave = [Leave::Replied(Duration::from_millis(5), reply)];
+        assert_eq!(
+            statement(
+                Claim::new(&locks[..1], "o", claim.ttl),
+                Release::held(0, &leave)
+            ),
+            "SELECT * FROM lockattr.release_replied(ARRAY[E'a']::text[],1,E'o',0,ARRAY[E'done']::text[],\
+             ARRAY[5]::bigint[],false,false,ARRAY[E'json \"it''s\"']::text[])"
         );
     }
 }

@@ -26,6 +26,15 @@ CREATE TABLE IF NOT EXISTS lockattr.locks (
     autovacuum_vacuum_threshold = 1000
 );
 
+-- The replies that stand beside marks of work that is done, each with the `since` of its mark: one of another
+-- mark is none. They have a table of their own, so that the rows of locks stay small.
+CREATE TABLE IF NOT EXISTS lockattr.replies (
+    name text COLLATE "C" PRIMARY KEY,
+    since timestamptz NOT NULL,
+    until timestamptz NOT NULL,
+    reply text NOT NULL
+);
+
 -- Who waits for a lock, in the order of `place`. Nothing of it has to outlive a crash, so that it costs
 -- no write-ahead log: those who wait ask again.
 CREATE UNLOGGED TABLE IF NOT EXISTS lockattr.waiters (
@@ -530,9 +539,51 @@ BEGIN
             ELSE interval '168 hours' END
         LIMIT 10000 FOR UPDATE SKIP LOCKED
     );
+    DELETE FROM lockattr.replies WHERE name IN (
+        SELECT r.name FROM lockattr.replies r
+        WHERE r.until < clock_timestamp() - interval '1 minute'
+        LIMIT 10000 FOR UPDATE SKIP LOCKED
+    );
     DELETE FROM lockattr.waiters WHERE owner IN (
         SELECT w.owner FROM lockattr.waiters w
         WHERE abs(lockattr.micros(clock_timestamp()) - lockattr.micros(w.seen)) > 120000000
         LIMIT 10000 FOR UPDATE SKIP LOCKED
+    );
+END $$;
+
+-- Like `release`, with a reply for each lock, or null. One that stands there beside the same mark was left by an
+-- earlier release.
+CREATE OR REPLACE FUNCTION lockattr.release_replied(
+    _locks text[], _permits integer, _owner text, _slot integer, _leave text[], _lengths_ms bigint[],
+    _keep_marks boolean, _queued boolean, _replies text[],
+    OUT answer text, OUT wakes text
+) LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+BEGIN
+    SELECT r.answer, r.wakes INTO answer, wakes
+    FROM lockattr.release(
+        _locks, _permits, _owner, _slot, _leave, _lengths_ms, _keep_marks, _queued
+    ) AS r;
+    IF answer <> 'locked' THEN
+        INSERT INTO lockattr.replies AS r (name, since, until, reply)
+        SELECT l.name, l.since, l.until, given.reply
+        FROM unnest(_locks, _replies) AS given (name, reply)
+        JOIN lockattr.locks l ON l.name = given.name
+        WHERE given.reply IS NOT NULL AND l.state = 'done' AND l.owner = lockattr.nobody(_owner)
+            AND l.until > clock_timestamp()
+        ON CONFLICT (name) DO UPDATE SET
+            since = excluded.since, until = excluded.until, reply = excluded.reply
+        WHERE r.since <> excluded.since;
+    END IF;
+END $$;
+
+-- What stands beside the mark of a lock that is done since then.
+CREATE OR REPLACE FUNCTION lockattr.reply(_lock text, _since bigint) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (
+        SELECT r.reply FROM lockattr.replies r
+        WHERE r.name = _lock AND lockattr.micros(r.since) = _since
     );
 END $$;

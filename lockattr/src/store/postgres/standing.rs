@@ -33,10 +33,14 @@ pub(super) fn some<'a>(locks: impl IntoIterator<Item = &'a String>) -> String {
              ON l.name > '{{' || a.lock || '}}' AND l.name < '{{' || a.lock || '}}:' \
            WHERE substr(l.name, char_length(a.lock) + 3) ~ '^[0-9]{{1,4}}$'\
          ) SELECT n.at, n.state AS what, n.slot::bigint, n.owner, lockattr.micros(n.since), \
-           lockattr.micros(n.until) - lockattr.micros(statement_timestamp()), greatest(n.permits, 0) \
+           lockattr.micros(n.until) - lockattr.micros(statement_timestamp()), greatest(n.permits, 0), \
+           CASE n.state WHEN 'done' THEN (\
+             SELECT octet_length(r.reply) - position(' ' IN r.reply) FROM lockattr.replies r \
+             WHERE r.name = n.name AND r.since = n.since AND r.reply ~ '^(json|error) '\
+           ) END \
          FROM named n WHERE n.until > statement_timestamp() \
          UNION ALL \
-         SELECT a.at, 'waiters', count(*), NULL, NULL, NULL, NULL \
+         SELECT a.at, 'waiters', count(*), NULL, NULL, NULL, NULL, NULL \
          FROM asked a JOIN lockattr.waiters w ON w.lock = a.lock WHERE {IS_WAITING} GROUP BY a.at"
     )
 }
@@ -77,8 +81,9 @@ pub(super) fn listed(locks: &[String], answer: &Answer) -> Result<Vec<Listed>, S
             },
             _ => continue,
         };
+        let entry = Entry::new(number(slot)?, kind, Some(micros(5)?));
         lock.entries
-            .push(Entry::new(number(slot)?, kind, Some(micros(5)?)));
+            .push(entry.replied(value(row, 7)?.parse().ok()));
         let permits: u32 = number(value(row, 6)?)?;
         lock.permits = lock.permits.max(Some(permits)).filter(|all| *all > 1);
     }

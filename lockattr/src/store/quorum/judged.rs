@@ -24,7 +24,9 @@ pub(super) fn entries(known: &[&Listed], nodes: usize) -> Vec<Entry> {
         remaining.sort_unstable_by_key(|remaining| (remaining.is_none(), *remaining));
         let remaining = remaining[remaining.len() - needed];
         let latest = same.iter().filter_map(|entry| since(&entry.kind)).max();
-        judged.push(Entry::new(entry.slot, of(&entry.kind, latest), remaining));
+        let reply = same.iter().find_map(|entry| entry.reply_bytes);
+        let judged_entry = Entry::new(entry.slot, of(&entry.kind, latest), remaining);
+        judged.push(judged_entry.replied(reply));
     }
     judged.sort_by_key(|entry| entry.slot);
     judged

@@ -84,6 +84,21 @@ impl OwnedRelease {
         }
     }
 
+    /// The same for a node that is asked again and again for as long as its marks would stand: they would keep all
+    /// replies in memory for as long, and any majority has a node with each.
+    pub(super) fn without_replies(&self) -> Self {
+        let leave = self.leave.iter().map(|leave| match leave {
+            Leave::Replied(length, _) => Leave::Done(*length),
+            other => other.clone(),
+        });
+        Self {
+            slot: self.slot,
+            leave: leave.collect(),
+            keep_marks: self.keep_marks,
+            may_queue: self.may_queue,
+        }
+    }
+
     pub(super) fn release(&self) -> Release<'_> {
         Release {
             slot: self.slot,
@@ -95,10 +110,7 @@ impl OwnedRelease {
 
     /// For how long there is any sense in it: as long as what is held lasts, or as what is to be left.
     pub(super) fn lasts(&self, ttl: Duration) -> Duration {
-        let left = self.leave.iter().map(|leave| match leave {
-            Leave::Nothing => Duration::ZERO,
-            Leave::Closed(length) | Leave::Done(length) => *length,
-        });
+        let left = self.leave.iter().map(Leave::length);
         left.fold(ttl, Duration::max)
     }
 }

@@ -57,6 +57,7 @@ impl Quorum {
             pending[node] = Some(request);
         }
         let nodes = self.nodes.iter().zip(&answers).zip(pending).zip(returning);
+        let mut without_replies = None;
         for (((node, answer), request), returning) in nodes {
             let is_known = node.claims.is_known(&claim.owner);
             let is_over = match answer {
@@ -66,7 +67,9 @@ impl Quorum {
             if is_over && returning.is_some() {
                 node.claims.returned(&claim.owner);
             } else if is_known && !is_over {
-                node.go_on_with_release(&claim, Arc::clone(&release), request, returning);
+                let later = || Arc::new(release.without_replies());
+                let release = Arc::clone(without_replies.get_or_insert_with(later));
+                node.go_on_with_release(&claim, release, request, returning);
             }
         }
         found

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::super::{Acquired, Found, Renewal, Renewed, Token};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 
 /// How many of so many nodes are a majority: two majorities have a node in common.
 pub(super) fn majority(nodes: usize) -> usize {
@@ -148,15 +149,32 @@ impl Votes {
                 }
             }
             Acquired::Done { lock, .. } => {
-                let since = same.filter_map(|(one, _)| match one {
-                    Acquired::Done { since, .. } => Some(*since),
+                let marks = same.filter_map(|(one, _)| match one {
+                    Acquired::Done { since, reply, .. } => Some((*since, reply.as_ref())),
                     _ => None,
                 });
-                Acquired::done(*lock, since.min().unwrap_or(SystemTime::UNIX_EPOCH))
+                let marks: Vec<_> = marks.collect();
+                let since = marks.iter().map(|(since, _)| *since).min();
+                let done = Acquired::done(*lock, since.unwrap_or(SystemTime::UNIX_EPOCH));
+                done.replied(reply(&marks).cloned())
             }
             other => other.clone(),
         }
     }
+}
+
+/// The reply that most of the marks bear, and of those the one that was left last. A majority has borne it, so
+/// that of every other majority some node does; the others may have heard of the mark alone.
+fn reply<'a>(marks: &[(SystemTime, Option<&'a KeptReply>)]) -> Option<&'a KeptReply> {
+    let borne = |one: &KeptReply| {
+        let same = marks.iter().filter(|(_, reply)| *reply == Some(one));
+        same.count()
+    };
+    let replies = marks
+        .iter()
+        .filter_map(|(since, reply)| Some((*since, (*reply)?)));
+    let most = replies.max_by_key(|(since, reply)| (borne(reply), *since))?;
+    Some(most.1)
 }
 
 /// What is said where nobody has a majority.

@@ -3,7 +3,7 @@
 -- on another node: then nobody is passed it, and nobody joins.
 -- ARGV: owner, ttl in ms, 'all' or 'any' of the keys; of a claim that waits, or has waited, its entry in
 -- a queue, and for how many ms more it waits.
--- Answers {1, i} granted, {2, i, value} done, {-1, i, what} not a lock, {0, i, value, ms remaining} busy,
+-- Answers {1, i} granted, {2, i, value} done, with all that is stored, {-1, i, what} not a lock, {0, i, value, ms remaining} busy,
 -- and of a claim that waits its place, from 0, and the time in microseconds; i counts the keys from 0.
 local any = ARGV[3] == 'any'
 local count = any and #KEYS - 1 or math.ceil(#KEYS / 2)
@@ -55,7 +55,7 @@ local function inspect(key, holder)
   if remaining == -1 then
     return -1, 'a string without expiry'
   end
-  if string.find(holder, '^done@%d+$') then
+  if string.find(holder, '^done@%d+$') or string.find(holder, '^done@%d+ ') then
     return 2, holder
   end
   return 0, string.sub(holder, 1, 256), remaining

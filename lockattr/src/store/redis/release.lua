@@ -4,7 +4,7 @@
 -- ARGV: owner; how many keys, 1 where that is left out, and the index of the first of them among those
 -- that were asked for, 0; the entry of a claim that waits no more, or nothing; 'keep' where a mark is to
 -- be written also under a lock that is gone; and what is to be left under each key: 'closed' or 'done'
--- with its ms, or nothing and 0.
+-- with its ms, and behind a space the reply that is left with it; or nothing and 0.
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's, or the first
 -- error, which keeps no other key from being given back; of a claim that waits no more, and of several
 -- slots, of which an owner has one, 1 where it held any or was in a queue.
@@ -21,8 +21,9 @@ local slots = not KEYS[count + 2]
 local held_any = false
 
 -- Marks the work of a lock as done, and tells everybody who waits for it to look.
-local function mark_done(lock, queue, length)
-  redis.call('SET', lock, 'done@' .. string.sub(clock(), 1, -4), 'PX', length)
+local function mark_done(lock, queue, what)
+  local length, reply = string.match(what, '^(%d+)(.*)$')
+  redis.call('SET', lock, 'done@' .. string.sub(clock(), 1, -4) .. reply, 'PX', length)
   local waiter = pop_first(queue)
   while waiter do
     local owner, channel = string.match(waiter, '^(%S+) %d+ %d+ (.+)$')

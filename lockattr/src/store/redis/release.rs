@@ -128,6 +128,11 @@ pub(super) fn call(
             Leave::Nothing => command.arg("").arg(0),
             Leave::Closed(length) => command.arg("closed").arg(millis(*length)),
             Leave::Done(length) => command.arg("done").arg(millis(*length)),
+            Leave::Replied(length, reply) => {
+                command
+                    .arg("done")
+                    .arg(format!("{} {}", millis(*length), reply.as_str()))
+            }
         };
     }
     command

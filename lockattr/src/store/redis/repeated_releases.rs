@@ -22,8 +22,9 @@ use crate::store::{Claim, Leave, Release};
 /// For how long a release is remembered: longer than a primary that is cut off is followed after.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// The most that are remembered.
+/// The most that are remembered, and the most bytes of replies with them.
 const MOST: usize = 10_000;
+const MOST_BYTES: usize = 16 * 1024 * 1024;
 
 /// How often a repetition is tried, and the pause between.
 const TRIES: usize = 5;
@@ -31,7 +32,14 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The releases of the last seconds.
 #[derive(Default)]
-pub(super) struct RecentReleases(Mutex<VecDeque<RecentRelease>>);
+pub(super) struct RecentReleases(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    releases: VecDeque<RecentRelease>,
+    /// Of their replies.
+    bytes: usize,
+}
 
 struct RecentRelease {
     at: Instant,
@@ -76,19 +84,26 @@ impl RecentReleases {
         };
         let mut recent = self.recent();
         let is_old = |one: &RecentRelease| at.duration_since(one.at) > REMEMBERED;
-        while recent.len() >= MOST || recent.front().is_some_and(is_old) {
-            recent.pop_front();
+        recent.bytes += one.bytes();
+        while recent.releases.len() >= MOST
+            || recent.bytes > MOST_BYTES
+            || recent.releases.front().is_some_and(is_old)
+        {
+            let Some(oldest) = recent.releases.pop_front() else {
+                break;
+            };
+            recent.bytes -= oldest.bytes();
         }
-        recent.push_back(one);
+        recent.releases.push_back(one);
     }
 
     fn take(&self) -> VecDeque<RecentRelease> {
-        let mut recent = std::mem::take(&mut *self.recent());
+        let mut recent = std::mem::take(&mut *self.recent()).releases;
         recent.retain(|one| one.at.elapsed() <= REMEMBERED);
         recent
     }
 
-    fn recent(&self) -> MutexGuard<'_, VecDeque<RecentRelease>> {
+    fn recent(&self) -> MutexGuard<'_, Remembered> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,6 +111,12 @@ impl RecentReleases {
 impl RecentRelease {
     fn claim(&self) -> Claim<'_> {
         Claim::new(&self.locks, &self.owner, self.ttl).permits(self.permits)
+    }
+
+    /// How many bytes its replies have.
+    fn bytes(&self) -> usize {
+        let replies = self.leave.iter().filter_map(Leave::reply);
+        replies.map(|reply| reply.as_str().len()).sum()
     }
 
     /// What is to be left lasts until when it would have.
@@ -106,6 +127,9 @@ impl RecentRelease {
             let rest = match leave {
                 Leave::Closed(length) => left(length).map(Leave::Closed),
                 Leave::Done(length) => left(length).map(Leave::Done),
+                Leave::Replied(length, reply) => {
+                    left(length).map(|left| Leave::Replied(left, reply.clone()))
+                }
                 Leave::Nothing => None,
             };
             rest.unwrap_or(Leave::Nothing)

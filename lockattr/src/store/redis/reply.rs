@@ -9,6 +9,7 @@ use redis::{RedisError, Value};
 use super::fault::Fault;
 use super::names::{count, has_slots};
 use super::stored::Stored;
+use crate::reply::KeptReply;
 use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
 
 /// The outcome of an acquire.
@@ -67,13 +68,14 @@ pub(super) fn outcome(
                 in_doubt,
             }
         }
-        (2, [value]) => Acquired::Done {
-            lock,
-            since: match Stored::read(&text(value)?) {
-                Stored::Done { since } => since,
-                _ => return None,
+        (2, [value]) => match Stored::read(&text(value)?) {
+            Stored::Done { since, reply } => Acquired::Done {
+                lock,
+                since,
+                reply: reply.map(KeptReply::new),
+                in_doubt,
             },
-            in_doubt,
+            _ => return None,
         },
         (-1, [found]) => Acquired::Foreign {
             lock,

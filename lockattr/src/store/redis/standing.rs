@@ -16,6 +16,7 @@ use super::reply::{integer, text};
 use super::script::Form;
 use super::stored::Stored;
 use super::timeouts::Deadline;
+use crate::reply::KeptReply;
 use crate::store::{Entry, EntryKind, Listed};
 
 impl Redis {
@@ -105,6 +106,10 @@ pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Opt
         Err(_) if remaining == -1 => None,
         Err(_) => return None,
     };
+    let reply_bytes = match Stored::read(value) {
+        Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
+        _ => None,
+    };
     let (kind, permits) = match kind {
         "none" => return None,
         "string" if remaining.is_none() => (foreign("a string without expiry"), None),
@@ -112,7 +117,7 @@ pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Opt
         kind => (foreign(&format!("a {kind}")), None),
     };
     Some(FoundEntry {
-        entry: Entry::new(slot, kind, remaining),
+        entry: Entry::new(slot, kind, remaining).replied(reply_bytes),
         permits,
     })
 }
@@ -131,7 +136,7 @@ fn of_string(value: &str) -> (EntryKind, Option<u32>) {
             let owner = nobody(origin);
             (EntryKind::Closed { owner, since }, None)
         }
-        Stored::Done { since } => (EntryKind::Done { since }, None),
+        Stored::Done { since, .. } => (EntryKind::Done { since }, None),
         Stored::Other => (foreign("a string that no lock has written"), None),
     }
 }

@@ -7,6 +7,7 @@
 //! | `{owner} {ms} {permits}` | the same for a slot, the first one too | the same, and how many slots its holder counts |
 //! | `{zeros}@{host}:{pid}…` | a release that leaves a lock closed | closed since then; the forms are those of an owner |
 //! | `done@{ms}` | a release that leaves a mark | done since then |
+//! | `done@{ms} {reply}` | the same with a reply | the same; the forms of a reply are those of `reply.rs` |
 //!
 //! Whether a value is an owner's is equality first, and then the owner and a space.
 
@@ -34,7 +35,11 @@ pub(super) enum Stored<'a> {
         since: Option<SystemTime>,
     },
     /// The mark of work that is done.
-    Done { since: SystemTime },
+    Done {
+        since: SystemTime,
+        /// What was left with it.
+        reply: Option<&'a str>,
+    },
     /// No value of this library's.
     Other,
 }
@@ -45,9 +50,13 @@ impl<'a> Stored<'a> {
     }
 
     fn known(value: &'a str) -> Option<Self> {
-        if let Some(ms) = value.strip_prefix("done@") {
+        if let Some(done) = value.strip_prefix("done@") {
+            let (ms, reply) = match done.split_once(' ') {
+                Some((ms, reply)) => (ms, Some(reply)),
+                None => (done, None),
+            };
             let since = moment(ms)?;
-            return Some(Self::Done { since });
+            return Some(Self::Done { since, reply });
         }
         let mut words = value.split(' ');
         let owner = words.next()?;
@@ -157,12 +166,19 @@ mod tests {
             let value = format!("{nobody} {rest}");
             assert_eq!(Stored::read(&value), closed(Some(at(7))));
         }
-        assert_eq!(Stored::read("done@7"), Stored::Done { since: at(7) });
+        for (value, reply) in [
+            ("done@7", None),
+            ("done@7 json [1, 2]", Some("json [1, 2]")),
+            ("done@7 8", Some("8")),
+        ] {
+            let since = at(7);
+            assert_eq!(Stored::read(value), Stored::Done { since, reply });
+        }
     }
 
     #[test]
     fn what_is_of_no_such_form_is_none_of_ours() {
-        let mut others = vec!["", " ", "x", "done@", "done@x", "done@-7", "done@7 8"];
+        let mut others = vec!["", " ", "x", "done@", "done@x", "done@-7", "done@x 8"];
         others.extend(["abc@host:1", "@host:1", "done@99999999999999999999"]);
         for rest in [" ", " x", " -7", " +7", " 7 ", " 7 x", " 7 3 1", "  7"] {
             others.push(Box::leak(format!("{OWNER}{rest}").into_boxed_str()));

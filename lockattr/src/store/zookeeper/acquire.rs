@@ -215,8 +215,8 @@ impl ZooKeeper {
             let listing = &standing.listings[lock];
             match listing.find(claim.owner, permits(claim), &marks) {
                 Finding::Free => {}
-                Finding::Done(since) => {
-                    let answer = Acquired::done(lock, since);
+                Finding::Done(since, reply) => {
+                    let answer = Acquired::done(lock, since).replied(reply);
                     return self.withdraw(step, claim, &standing, answer).await;
                 }
                 Finding::Missing => {
@@ -370,7 +370,7 @@ impl ZooKeeper {
                     match now.find(claim.owner, permits(claim), marks) {
                         Finding::Free => now.free_slot(permits(claim), marks).is_none(),
                         Finding::Busy { before, .. } => before == 0,
-                        Finding::Done(_) | Finding::Closed(..) | Finding::Missing => false,
+                        Finding::Done(..) | Finding::Closed(..) | Finding::Missing => false,
                     }
                 }
                 // One that holds a slot now is not the one to be told by.
@@ -438,7 +438,7 @@ fn told(lock: usize, found: &Finding) -> Acquired {
         Finding::Closed(since, remaining) => {
             Acquired::busy(lock, "closed", *remaining).since(*since)
         }
-        Finding::Free | Finding::Done(_) | Finding::Missing => {
+        Finding::Free | Finding::Done(..) | Finding::Missing => {
             Acquired::busy(lock, "", std::time::Duration::ZERO)
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::names::{Child, Place, child};
+use crate::reply::KeptReply;
 
 /// The children of a lock's node.
 #[derive(Debug, Default)]
@@ -19,12 +20,14 @@ pub(super) struct Listing {
 }
 
 /// What a release has left at a slot, and still counts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Mark {
     pub(super) slot: usize,
     pub(super) is_done: bool,
     pub(super) since: SystemTime,
     pub(super) remaining: Duration,
+    /// What was left with it.
+    pub(super) reply: Option<KeptReply>,
 }
 
 /// What a claim finds that has a place.
@@ -32,8 +35,8 @@ pub(super) struct Mark {
 pub(super) enum Finding {
     /// It may hold the lock, or a slot of it.
     Free,
-    /// The work is done.
-    Done(SystemTime),
+    /// The work is done, since then, and this was left with it.
+    Done(SystemTime, Option<KeptReply>),
     /// It stays closed, since then and for so long.
     Closed(SystemTime, Duration),
     /// Others are before it.
@@ -86,7 +89,7 @@ impl Listing {
         let open = permits.saturating_sub(slots.len());
         if open == 0 {
             if let Some(mark) = marks().find(|mark| mark.is_done) {
-                return Finding::Done(mark.since);
+                return Finding::Done(mark.since, mark.reply.clone());
             }
             let soonest = marks().min_by_key(|mark| mark.remaining);
             let (since, remaining) = soonest.map_or((UNIX_EPOCH, Duration::ZERO), |mark| {
@@ -168,12 +171,14 @@ mod tests {
             is_done,
             since: UNIX_EPOCH,
             remaining: Duration::from_secs(1),
+            reply: None,
         };
         let closed = Finding::Closed(UNIX_EPOCH, Duration::from_secs(1));
         assert_eq!(listing.find("o5", 1, &[mark(0, false)]), closed);
         assert_eq!(listing.find("o5", 2, &[mark(0, true)]), Finding::Free);
         let both = [mark(0, false), mark(1, true)];
-        assert_eq!(listing.find("o5", 2, &both), Finding::Done(UNIX_EPOCH));
+        let done = Finding::Done(UNIX_EPOCH, None);
+        assert_eq!(listing.find("o5", 2, &both), done);
         assert_eq!(listing.free_slot(2, &[mark(0, true)]), Some(1));
         let twice = [mark(0, true), mark(0, false)];
         assert_eq!(listing.find("o5", 2, &twice), Finding::Free);

@@ -5,7 +5,7 @@
 //! | `{root}/{key}` | a container for each lock; its name is the whole key, [encoded] |
 //! | `…/{owner}+{ttl}+{permits}-{number}` | a claim's place in the queue, ephemeral; `number` is the server's |
 //! | `…/slot-{slot}` | of a lock with permits, a slot that is held, ephemeral; its data is the name of the place of its holder |
-//! | `…/closed-{slot}-{id}`, `…/done-{slot}-{id}` | what the release of an owner with this id has left, for the milliseconds that are its data |
+//! | `…/closed-{slot}-{id}`, `…/done-{slot}-{id}` | what the release of an owner with this id has left, for the milliseconds that are its data; behind a space, the reply that is left with it |
 //! | `…/token` | the last token that was to be larger than the servers' transaction number, if there was one |
 //!
 //! The data of a place is `1 {owner} {ttl} {permits}`: the version of the form, and what the name says. It
@@ -16,6 +16,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use crate::reply::KeptReply;
 use crate::store::Claim;
 
 pub(super) const SLOT: &str = "slot-";
@@ -81,6 +82,25 @@ pub(super) fn mark(is_done: bool, slot: usize, owner: &str) -> String {
     let prefix = if is_done { DONE } else { CLOSED };
     let id = owner.split_once('@').map_or(owner, |(id, _)| id);
     format!("{prefix}{slot}-{}", encoded(id))
+}
+
+/// The data of what a release leaves: for how long, and a reply beside it.
+pub(super) fn mark_data(length: Duration, reply: Option<&KeptReply>) -> String {
+    let mut data = length.as_millis().to_string();
+    if let Some(reply) = reply {
+        data.push(' ');
+        data.push_str(reply.as_str());
+    }
+    data
+}
+
+/// The same as it is read; what is of another form is over.
+pub(super) fn read_mark(data: &str) -> (Duration, Option<KeptReply>) {
+    let (length, reply) = match data.split_once(' ') {
+        Some((length, reply)) => (length, Some(KeptReply::new(reply))),
+        None => (data, None),
+    };
+    (Duration::from_millis(length.parse().unwrap_or(0)), reply)
 }
 
 /// What the names of all places of an owner start with.
@@ -191,6 +211,15 @@ mod tests {
             assert_eq!(child(name), Child::Mark { is_done, slot });
         }
         assert_eq!(child("token"), Child::Token);
+        let length = Duration::from_millis(5);
+        let reply = KeptReply::new("json [1, 2]");
+        assert_eq!(mark_data(length, None), "5");
+        assert_eq!(mark_data(length, Some(&reply)), "5 json [1, 2]");
+        for reply in [None, Some(reply)] {
+            let data = mark_data(length, reply.as_ref());
+            assert_eq!(read_mark(&data), (length, reply));
+        }
+        assert_eq!(read_mark("x"), (Duration::ZERO, None));
     }
 
     #[test]

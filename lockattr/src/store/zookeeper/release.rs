@@ -12,7 +12,11 @@ use super::names;
 use super::protocol::{Code, NodeKind, Request};
 use super::step::{Step, TRIES, restless, was_there};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 use crate::store::{Claim, Found, Leave, Release};
+
+/// The most bytes of replies that are left in one step with the end of several places.
+const MOST_WITH_A_LIST: usize = 64 * 1024;
 
 impl ZooKeeper {
     pub(super) async fn give_back(
@@ -48,9 +52,18 @@ impl ZooKeeper {
         release: Release<'_>,
         nodes: &Nodes,
     ) -> Result<Found, StoreError> {
-        let marks: Vec<_> = (0..nodes.places.len())
+        let mut marks: Vec<_> = (0..nodes.places.len())
             .filter_map(|lock| mark(step, claim, release, lock))
             .collect();
+        // Calls within a call for a long list have left them: the names of all places are in the same request.
+        let replies = marks.iter().filter_map(|mark| mark.reply.as_ref());
+        if nodes.places.len() > 1
+            && replies.map(|reply| reply.as_str().len()).sum::<usize>() > MOST_WITH_A_LIST
+        {
+            for mark in &mut marks {
+                mark.reply = mark.reply.as_ref().map(KeptReply::left_out);
+            }
+        }
         for _ in 0..TRIES {
             let places = nodes.places.iter().chain(&nodes.slot_node);
             let mut requests: Vec<_> = places.map(|node| Request::delete(node)).collect();
@@ -84,8 +97,12 @@ impl ZooKeeper {
 
     /// By the servers' own ttl, where they know such nodes.
     fn make_mark(&self, step: &Step<'_>, mark: &Mark) -> Request {
-        let Mark { node, length } = mark;
-        let data = length.as_millis().to_string();
+        let Mark {
+            node,
+            length,
+            reply,
+        } = mark;
+        let data = names::mark_data(*length, reply.as_ref());
         if self.knows_no_ttls.load(Ordering::Relaxed) {
             Request::create(node, &data, NodeKind::Persistent, step.acl)
         } else {
@@ -195,17 +212,21 @@ pub(super) fn found_in(listing: &Listing, claim: Claim<'_>) -> Found {
 struct Mark {
     node: String,
     length: Duration,
+    reply: Option<KeptReply>,
 }
 
 fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
-    let (is_done, length) = match release.leave.get(lock)? {
-        Leave::Nothing => return None,
-        Leave::Closed(length) => (false, *length),
-        Leave::Done(length) => (true, *length),
-    };
+    let leave = release
+        .leave
+        .get(lock)
+        .filter(|leave| **leave != Leave::Nothing)?;
     let slot = release.slot.filter(|slot| *slot < permits(claim));
     let lock_node = step.lock_node(&claim.locks[lock]);
-    let name = names::mark(is_done, slot.unwrap_or(0), claim.owner);
+    let name = names::mark(leave.is_done(), slot.unwrap_or(0), claim.owner);
     let node = format!("{lock_node}/{name}");
-    Some(Mark { node, length })
+    Some(Mark {
+        node,
+        length: leave.length(),
+        reply: leave.reply().cloned(),
+    })
 }

@@ -9,6 +9,7 @@ use super::session::Pending;
 use super::step::{Step, TRIES, listed};
 use super::{ZooKeeper, names};
 use crate::owner;
+use crate::reply::KeptReply;
 use crate::store::{Entry, EntryKind, Listed};
 
 /// Who has left a lock closed, which is not stored.
@@ -102,13 +103,14 @@ pub(super) async fn read(
                         Of::Mark { slot, is_done } => {
                             let now = clock.now(step).await?;
                             let since = server_time(stat.mtime);
-                            let length = Duration::from_millis(text.parse().unwrap_or(0));
+                            let (length, reply) = names::read_mark(&text);
                             let remaining = (since + length).duration_since(now);
                             stored.marks.extend(remaining.ok().map(|remaining| Mark {
                                 slot,
                                 is_done,
                                 since,
                                 remaining,
+                                reply,
                             }));
                         }
                     }
@@ -188,7 +190,9 @@ impl Stored {
                     since: Some(since),
                 }
             };
-            entries.push(Entry::new(mark.slot, kind, Some(mark.remaining)));
+            let reply = mark.reply.as_ref().and_then(KeptReply::bytes);
+            let entry = Entry::new(mark.slot, kind, Some(mark.remaining));
+            entries.push(entry.replied(reply));
         }
         if let Some(name) = listing.foreign {
             let found = format!("a node `{name}`");

@@ -1,6 +1,6 @@
 //! The requests of one step of the store, which share its bound.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use super::fault::Failure;
 use super::listing::{Listing, Mark, server_time};
@@ -160,11 +160,11 @@ impl Step<'_> {
         let mut marks = Vec::new();
         for (name, slot, is_done) in &listing.marks {
             let path = format!("{}/{name}", self.lock_node(lock));
-            let Some((length, stat)) = self.get(&path, false).await? else {
+            let Some((data, stat)) = self.get(&path, false).await? else {
                 continue;
             };
             let since = server_time(stat.mtime);
-            let length = Duration::from_millis(length.parse().unwrap_or(0));
+            let (length, reply) = names::read_mark(&data);
             let remaining = (since + length).duration_since(now.now());
             match remaining {
                 Ok(remaining) if !remaining.is_zero() => marks.push(Mark {
@@ -172,6 +172,7 @@ impl Step<'_> {
                     is_done: *is_done,
                     since,
                     remaining,
+                    reply,
                 }),
                 // One that was left since has another name.
                 _ => drop(self.delete(&path).await?),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::super::super::{Acquired, Found, Renewal, Token};
 use super::super::votes::{self, Votes, VotesOutcome, majority, relied_on_until};
 use crate::error::StoreError;
+use crate::reply::KeptReply;
 
 fn later(millis: u64) -> Instant {
     // One moment for the whole test program.
@@ -107,6 +108,30 @@ fn who_may_have_a_majority_among_those_that_are_silent_is_named() {
         matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }))),
         "{split:?}"
     );
+}
+
+#[test]
+fn the_reply_of_a_mark_is_that_of_any_node_which_has_it() {
+    let done = |seconds, reply: Option<&str>| {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        Ok(Acquired::done(0, since).replied(reply.map(KeptReply::new)))
+    };
+    let given = |answers| match outcome(3, answers, false) {
+        VotesOutcome::Refused(Acquired::Done { reply, .. }) => {
+            reply.map(|reply| reply.as_str().to_owned())
+        }
+        other => panic!("{other:?}"),
+    };
+    let (a, b) = (Some("json 1"), Some("json 2"));
+    assert_eq!(given(vec![done(1, None), done(2, a)]).as_deref(), a);
+    assert_eq!(
+        given(vec![done(2, a), failed(), done(1, None)]).as_deref(),
+        a
+    );
+    assert_eq!(given(vec![done(1, None), done(2, None)]), None);
+    // A mark that came late is an earlier run's.
+    assert_eq!(given(vec![done(1, a), done(2, b)]).as_deref(), b);
+    assert_eq!(given(vec![done(2, b), done(1, a)]).as_deref(), b);
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Cluster {
             .iter()
             .map(|part| {
                 let left = part.indices.iter();
-                left.filter_map(|index| release.leave.get(*index).copied())
+                left.filter_map(|index| release.leave.get(*index).cloned())
                     .collect()
             })
             .collect();

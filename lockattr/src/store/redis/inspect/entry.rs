@@ -79,6 +79,11 @@ mod tests {
             (format!("{closed} 7"), left_closed(Some(at(7))), None),
             (format!("{closed} 7 3"), left_closed(Some(at(7))), None),
             ("done@7".to_owned(), EntryKind::Done { since: at(7) }, None),
+            (
+                "done@7 json [1, 2]".to_owned(),
+                EntryKind::Done { since: at(7) },
+                None,
+            ),
         ] {
             let in_slot = found(3, "string", &value, 5).expect("something");
             let stored = stored(&kind).expect("it may be ended");
@@ -86,6 +91,18 @@ mod tests {
             let is_found = value == stored || value.starts_with(&format!("{stored} "));
             assert!(is_found, "{value} {stored}");
             assert!(found(3, "string", &value, -2).is_none(), "{value}");
+        }
+    }
+
+    #[test]
+    fn of_a_reply_its_length_is_told() {
+        for (value, bytes) in [
+            ("done@7", None),
+            ("done@7 json [1, 2]", Some(6)),
+            ("done@7 too-large 70000", None),
+        ] {
+            let in_slot = found(0, "string", value, 5).expect("something");
+            assert_eq!(in_slot.entry.reply_bytes, bytes, "{value}");
         }
     }
 
