@@ -101,6 +101,8 @@ struct Call {
     within: Option<u64>,
     /// What it leaves under its keys, and for how long.
     leaves: Option<(String, Duration)>,
+    /// The process and number of the call whose reply it was given.
+    replied: Option<(u32, u64)>,
     /// What it was told to run on in place of a lease.
     fallback: Option<String>,
     slot: usize,
@@ -243,6 +245,11 @@ fn calls(entries: &[Entry]) -> Vec<Call> {
                 let (mark, millis) = entry.note.split_once(' ').expect("a mark and its time");
                 let millis = millis.parse().expect("milliseconds");
                 call.leaves = Some((mark.to_owned(), Duration::from_millis(millis)));
+            }
+            Event::Replied => {
+                let (process, number) = entry.note.split_once(' ').expect("a process and a call");
+                let numbers = (process.parse().ok(), number.parse().ok());
+                call.replied = numbers.0.zip(numbers.1);
             }
             Event::Fallback => call.fallback = Some(entry.note.clone()),
             Event::Token => call.token = entry.note.parse().ok(),

@@ -39,6 +39,8 @@ pub enum Event {
     Within,
     /// The call leaves a mark on its keys; `note` is the mark and its milliseconds: `once 150`.
     Leaves,
+    /// The call was given the reply of another, and its body did not run; `note` is that one's process and number.
+    Replied,
     /// The call was told that it runs on a fallback; `note` is which.
     Fallback,
     /// The body reaches its end.
@@ -61,7 +63,7 @@ impl Event {
     }
 }
 
-const NAMES: [(Event, &str); 13] = [
+const NAMES: [(Event, &str); 14] = [
     (Event::Call, "call"),
     (Event::Enter, "enter"),
     (Event::Beat, "beat"),
@@ -69,6 +71,7 @@ const NAMES: [(Event, &str); 13] = [
     (Event::Slot, "slot"),
     (Event::Within, "within"),
     (Event::Leaves, "leaves"),
+    (Event::Replied, "replied"),
     (Event::Fallback, "fallback"),
     (Event::Leave, "leave"),
     (Event::Outcome, "outcome"),

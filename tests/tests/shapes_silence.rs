@@ -100,6 +100,16 @@ pub async fn opaque(id: impl Display) -> Result<impl Display, Error> {
     Ok(format!("{id}"))
 }
 
+/// Kept for later calls.
+#[distributed_lock(key = "kept:<id>", once = "1h", once_from = begin, on_done = replay)]
+pub async fn kept(id: u8) -> Result<u8, Error> {
+    Ok(id)
+}
+
+/// The same of nothing.
+#[distributed_lock(key = "kept-unit", once = "1h", on_busy = skip, on_done = replay)]
+pub async fn kept_unit() {}
+
 /// Always returns.
 #[distributed_lock(key = "return", on_busy = skip)]
 pub async fn always_returns(id: u8) -> Option<u8> {
@@ -291,6 +301,8 @@ async fn all_of_it_runs() -> Result<(), Error> {
         unit().await;
         unit_said().await;
         assert_eq!(always_returns(1).await, Some(1));
+        assert_eq!(kept(1).await?, kept(1).await?);
+        kept_unit().await;
         assert_eq!(borrows("ab").await, Some("b"));
         assert_eq!(format!("{}", opaque(1).await?), "1");
         let sum = one_line(1).await?

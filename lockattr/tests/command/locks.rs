@@ -164,7 +164,16 @@ fn each_kind_is_shown_with_what_it_means() {
         ],
     );
     assert_eq!(slots["permits"], 3);
-    shown("done", &["is done, since ", "answered as done"]);
+    let done = shown("done", &["is done, since ", "answered as done"]);
+    assert_eq!(done["entries"][0]["reply_bytes"], Value::Null);
+    let replied = "done@1764516000123 json \"a secret\"";
+    let _: String = server
+        .words(&["SET", "lock:replied", replied, "PX", "60000"])
+        .unwrap();
+    let parts = ["is done, since ", "reply      10 bytes are kept"];
+    let replied = shown("replied", &parts);
+    assert_eq!(replied["entries"][0]["reply_bytes"], 10);
+    assert!(!replied.to_string().contains("secret"));
     shown(
         "closed",
         &["is closed", "min_hold", "nobody is granted it before"],

@@ -2,7 +2,7 @@
 //!
 //! Before each skipped call, a call that leaves such a mark on one of its keys has succeeded. A mark that
 //! the test finds under a key was left by a call that named the key, and for no longer than that call
-//! asked for.
+//! asked for. A reply that was given is that of a call which has left such a mark.
 
 use std::time::Duration;
 
@@ -27,6 +27,17 @@ pub(super) fn check(entries: &[Entry], calls: &[Call], lingers: Duration) -> Vec
         {
             let during = (call.asked(), *ended);
             let done = |key| bears(calls, key, DONE, during, lingers);
+            let is_it = |other: &&Call| Some((other.process, other.number)) == call.replied;
+            if call.replied.is_some() {
+                let replied = calls.iter().find(is_it).map(std::slice::from_ref);
+                let of_it = |key| bears(replied.unwrap_or_default(), key, DONE, during, lingers);
+                if !call.keys().any(of_it) {
+                    violations.push(format!(
+                        "call {} of process {} on {} was given the reply of {:?}, which has left none there",
+                        call.number, call.process, call.key, call.replied
+                    ));
+                }
+            }
             if !call.keys().any(done) {
                 violations.push(format!(
                     "call {} of process {} on {} was skipped, and nobody had done its work",

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lockattr::{Error, Lease, distributed_lock};
 use tokio::time::{sleep, timeout};
@@ -244,7 +244,17 @@ async fn marking(key: u64, job: &Job) -> Result<(), Error> {
     let millis = MARK.as_millis();
     if key.is_multiple_of(2) {
         job.tell(Event::Leaves, &format!("{DONE} {millis}"));
-        once(key, job).await
+        let (process, call) = once(key, job).await?;
+        if (process, call) == job.reply() {
+            return Ok(());
+        }
+        job.tell(Event::Replied, &format!("{process} {call}"));
+        // As it is recorded: its body did not run.
+        Err(Error::Done {
+            key: job.label.clone(),
+            since: SystemTime::now(),
+            reply: None,
+        })
     } else {
         job.tell(Event::Leaves, &format!("{CLOSED} {millis}"));
         closing(key, job).await
@@ -256,11 +266,12 @@ async fn marking(key: u64, job: &Job) -> Result<(), Error> {
     ttl = job.ttl,
     wait = job.wait,
     once = MARK,
-    on_done = error,
+    on_done = replay,
     bind = lease
 )]
-async fn once(key: u64, job: &Job) -> Result<(), Error> {
-    job.work(lease).await
+async fn once(key: u64, job: &Job) -> Result<(u32, u64), Error> {
+    job.work(lease).await?;
+    Ok(job.reply())
 }
 
 #[distributed_lock(
@@ -275,6 +286,11 @@ async fn closing(key: u64, job: &Job) -> Result<(), Error> {
 }
 
 impl Job {
+    /// What is kept of its work: which call it was.
+    fn reply(&self) -> (u32, u64) {
+        (std::process::id(), self.call.0.0)
+    }
+
     fn tell(&self, event: Event, note: &str) {
         self.call.0.tell_at(record::now(), event, &self.label, note);
     }

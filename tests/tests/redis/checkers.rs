@@ -314,6 +314,39 @@ fn skipped(leaves: &str, key: &str, asked: u32) -> Findings {
 }
 
 #[test]
+fn a_reply_is_that_of_a_call_which_has_left_one_on_the_key() {
+    let replied = |of: &str| {
+        let given = format!("11 2 1 replied {of}");
+        let mut lines = Vec::new();
+        for (call, leaves) in [(1, "done_1000"), (2, "closed_1000")] {
+            let at = 2 * call;
+            lines.push(format!("{at} 1 {call} call -"));
+            lines.push(format!("{at} 1 {call} leaves {leaves}"));
+            lines.push(format!("{at} 1 {call} enter -"));
+            lines.push(format!("{at} 1 {call} leave -"));
+            lines.push(format!("{at} 1 {call} outcome done"));
+        }
+        lines.extend([
+            "10 2 1 call -".to_owned(),
+            given,
+            "12 2 1 outcome skipped".to_owned(),
+        ]);
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        checked(&lines).violations
+    };
+    assert_eq!(replied("1_1"), [""; 0]);
+    // Of one that leaves no such mark, and of nobody.
+    for of in ["1_2", "3_1"] {
+        let violations = replied(of);
+        assert_eq!(violations.len(), 1, "{violations:?}");
+        assert!(
+            violations[0].contains("was given the reply of"),
+            "{violations:?}"
+        );
+    }
+}
+
+#[test]
 fn a_call_that_was_skipped_has_had_a_success_before_it_on_a_key_of_its_own() {
     skipped("done_1000", "k", 10).assert_clean();
     skipped("done_1000", "a+k", 10).assert_clean();

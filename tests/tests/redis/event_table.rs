@@ -63,6 +63,14 @@ async fn unguarded(locks: &Client, id: u8) {}
 #[distributed_lock(key = "table:<id>", on_busy = skip, on_unavailable = local, client = locks)]
 async fn local(locks: &Client, id: u8) {}
 
+#[distributed_lock(key = "table:<id>", once = "1h", on_done = replay, client = locks)]
+async fn replays(locks: &Client, id: u8) -> Result<String, Error> {
+    Ok("x".repeat(70_000))
+}
+
+#[distributed_lock(key = "table:<id>", once = "1h", on_busy = skip, on_done = replay, client = locks)]
+async fn replays_quietly(locks: &Client, id: u8) {}
+
 #[distributed_lock(key = "tight", ttl = "200ms", renew = false, on_busy = skip, client = locks)]
 async fn tight(locks: &Client) {
     tokio::time::sleep(Duration::from_millis(110)).await;
@@ -107,6 +115,13 @@ async fn calls(seen: &mut Seen) {
         once(&locks, 2, async {}).await.unwrap();
     }
     seen.expect(Level::DEBUG, "work is done", "table:2").await;
+    replays(&locks, 12).await.unwrap();
+    seen.expect(Level::ERROR, "was not kept", "table:12").await;
+    replays(&locks, 12).await.unwrap_err();
+    seen.expect(Level::WARN, "no reply of it", "table:12").await;
+    replays_quietly(&locks, 12).await;
+    seen.expect(Level::ERROR, "no reply of it", "table:12")
+        .await;
     plain(&down, 3, async { Ok(()) }).await.unwrap_err();
     seen.expect(Level::WARN, "did not run", "table:3").await;
     quiet(&down, 4, async {}).await;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, KeptReply, Memory, OnceFrom, ReplyError, distributed_lock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tests::monitor::Seen;
 use tests::record::{Event, Record};
@@ -12,7 +13,7 @@ use tests::server::Server;
 use tests::wait;
 use tests::worker::Worker;
 
-use crate::support::{client, nap, pair};
+use crate::support::{CLEARED, behind_a_proxy, client, is_done, nap, pair};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Receipt {
@@ -316,4 +317,76 @@ async fn once_counts_from_the_beginning_where_that_is_asked_for() {
     lease.release().await.unwrap();
     let left = server.pttl("lock:by hand");
     assert!((17_500..=19_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_reply_whose_store_is_away_at_the_end_of_the_run_is_kept_when_it_is_back() {
+    #[distributed_lock(key = "away", once = "1h", on_done = replay, client = locks)]
+    async fn away(locks: &Client, work: impl Fn()) -> Result<u32, Error> {
+        work();
+        Ok(7)
+    }
+    let (server, proxy, locks) = behind_a_proxy().await;
+    away(&locks, || proxy.refuse()).await.unwrap();
+    assert!(!is_done(&server, "lock:away"));
+    proxy.heal();
+    wait::within("the mark is left", CLEARED, || {
+        is_done(&server, "lock:away")
+    })
+    .await;
+    let other = client(&server).await;
+    let reply = away(&other, || panic!("its work is done")).await;
+    assert_eq!(reply.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn on_a_lock_of_its_process_a_reply_is_kept_there() {
+    #[distributed_lock(key = "l", once = "1h", on_done = replay, on_unavailable = local, client = locks)]
+    async fn local(locks: &Client, value: u32) -> Result<u32, Error> {
+        Ok(value)
+    }
+    let memory = Memory::new();
+    let on = || Client::builder().store(memory.clone()).unwrap();
+    let (locks, other) = (on(), on());
+    memory.refuse(Some("out of order"));
+    assert_eq!(local(&locks, 1).await.unwrap(), 1);
+    assert_eq!(local(&locks, 2).await.unwrap(), 1);
+    memory.refuse(None);
+    assert_eq!(local(&locks, 3).await.unwrap(), 1);
+    // Others have not heard of it.
+    assert_eq!(local(&other, 4).await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn other_arguments_and_any_type_go_with_it() {
+    #[distributed_lock(
+        key = "g:<id>",
+        ttl = "5s",
+        wait = "5s",
+        min_hold = "4s",
+        once = "1s",
+        once_from = begin,
+        on_done = replay(errors),
+        on_lost = continue,
+        bind = lease,
+        redact = true,
+        client = locks
+    )]
+    #[expect(unused_variables, reason = "it is bound")]
+    async fn unbound<T: Serialize + DeserializeOwned>(
+        locks: &Client,
+        id: u32,
+        value: T,
+    ) -> Result<T, PayError> {
+        Ok(value)
+    }
+    let (server, locks) = pair().await;
+    let first = unbound(&locks, 1, vec![1, 2]).await;
+    assert_eq!(first, Ok(vec![1, 2]));
+    // What is not known to be `Send` is given back in the background.
+    wait::until("it is given back", || is_done(&server, "lock:g:1")).await;
+    // Its key stays closed for longer than it is done.
+    let left = server.pttl("lock:g:1");
+    assert!((1_001..=4_000).contains(&left), "{left}");
+    assert_eq!(unbound(&locks, 1, Vec::new()).await, Ok(vec![1, 2]));
 }

@@ -84,8 +84,8 @@ impl OwnedRelease {
         }
     }
 
-    /// The same for a node that is asked again and again for as long as its marks would stand: they would keep all
-    /// replies in memory for as long, and any majority has a node with each.
+    /// The same for a node that is asked again and again for as long as its marks would stand, where a majority has the
+    /// replies: all of them would be kept in memory for as long, and any other majority has a node with each.
     pub(super) fn without_replies(&self) -> Self {
         let leave = self.leave.iter().map(|leave| match leave {
             Leave::Replied(length, _) => Leave::Done(*length),

@@ -57,7 +57,8 @@ impl Quorum {
             pending[node] = Some(request);
         }
         let nodes = self.nodes.iter().zip(&answers).zip(pending).zip(returning);
-        let mut without_replies = None;
+        // Where it is not known that a majority has the replies, each of these nodes may be needed for that.
+        let mut asked_later = None;
         for (((node, answer), request), returning) in nodes {
             let is_known = node.claims.is_known(&claim.owner);
             let is_over = match answer {
@@ -67,9 +68,12 @@ impl Quorum {
             if is_over && returning.is_some() {
                 node.claims.returned(&claim.owner);
             } else if is_known && !is_over {
-                let later = || Arc::new(release.without_replies());
-                let release = Arc::clone(without_replies.get_or_insert_with(later));
-                node.go_on_with_release(&claim, release, request, returning);
+                let later = || match &found {
+                    Ok(_) => Arc::new(release.without_replies()),
+                    Err(_) => Arc::clone(&release),
+                };
+                let later = Arc::clone(asked_later.get_or_insert_with(later));
+                node.go_on_with_release(&claim, later, request, returning);
             }
         }
         found
