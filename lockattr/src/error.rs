@@ -9,6 +9,9 @@ use std::time::{Duration, SystemTime};
 use crate::key::KeyError;
 use crate::listed::listed;
 
+#[cfg(feature = "axum")]
+mod response;
+
 /// Why a lock was not taken, not kept, or not asked for.
 ///
 /// The variants never stand in for one another: an outage is never reported as
