@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let _ = stop.send(());
     });
     tokio::select! {
-        served = serve.into_future() => served?,
+        ended = serve.into_future() => ended?,
         () = async {
             let _ = stopped.await;
             sleep(GRACE).await;
