@@ -4,9 +4,6 @@
 //! `cargo run --example idempotency` uses the server of `REDIS_URL`, or else a private `redis-server` from the PATH, or
 //! else runs four tasks on locks in memory.
 
-#[path = "../workers/server.rs"]
-mod server;
-
 use std::env;
 use std::error::Error;
 use std::fs::{self, OpenOptions};
@@ -15,11 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use examples::Server;
 use lockattr::{Client, distributed_lock};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
-
-use server::Server;
 
 const PROCESSES: usize = 4;
 
@@ -57,15 +53,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let folder = env::temp_dir().join(format!("lockattr-idempotency-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
-    let server = Server::find(&folder).await?;
-    println!("{}", server.introduction());
+    let server = Server::find().await?;
+    println!("{server}");
     // Of the server that REDIS_URL names, another order each time.
     let order = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
     let ledger = folder.join("ledger.txt");
-    let receipts = if server.is_shared() {
-        processes(order, &ledger, &server.url()).await?
-    } else {
-        tasks(order, &ledger).await?
+    let receipts = match server.url() {
+        Some(url) => processes(order, &ledger, url).await?,
+        None => tasks(&server.connect().await?, order, &ledger).await?,
     };
     println!("charges  {}", fs::read_to_string(&ledger)?.lines().count());
     for receipt in receipts {
@@ -101,8 +96,7 @@ async fn processes(order: u64, ledger: &Path, url: &str) -> Result<Vec<String>, 
 }
 
 /// The same on locks in memory, where there is no server that processes could share.
-async fn tasks(order: u64, ledger: &Path) -> Result<Vec<String>, Box<dyn Error>> {
-    let client = Client::connect("memory:").await?;
+async fn tasks(client: &Client, order: u64, ledger: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let call = || {
         let ledger = PathBuf::from(ledger);
         client.scope(async move { charge(order, &ledger).await })

@@ -6,12 +6,11 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use examples::Server;
 use indicatif::ProgressBar;
-use lockattr::Client;
 use tokio::process::Command;
 
 use crate::job::{self, Orders};
-use crate::server::Server;
 use crate::{TICKS, WORKERS, table};
 
 /// How long all workers together may take to start and connect.
@@ -44,7 +43,7 @@ impl<'a> Crew<'a> {
                 locked,
                 first_tick: u64::try_from(first_tick.as_millis()).unwrap_or(u64::MAX),
                 file: file.to_owned(),
-                url: self.server.url(),
+                url: self.server.url().unwrap_or_default().to_owned(),
             })
             .collect();
         let progress = async {
@@ -54,10 +53,10 @@ impl<'a> Crew<'a> {
             }
         };
         let work = async {
-            if self.server.is_shared() {
+            if self.server.url().is_some() {
                 processes(&orders).await
             } else {
-                Box::pin(tasks(&orders)).await
+                Box::pin(tasks(&orders, self.server)).await
             }
         };
         let ((), skips) = tokio::join!(progress, work);
@@ -92,8 +91,8 @@ async fn processes(orders: &[Orders]) -> Result<Skips, Box<dyn Error>> {
 }
 
 /// One task a worker, on locks in memory.
-async fn tasks(orders: &[Orders]) -> Result<Skips, Box<dyn Error>> {
-    let client = Client::connect("memory:").await?;
+async fn tasks(orders: &[Orders], server: &Server) -> Result<Skips, Box<dyn Error>> {
+    let client = server.connect().await?;
     let skips = Mutex::new(Skips::new());
     let work = |orders: &Orders| {
         let skips = &skips;

@@ -6,7 +6,6 @@
 
 mod crew;
 mod job;
-mod server;
 mod table;
 
 use std::env;
@@ -14,10 +13,10 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use examples::Server;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crew::Crew;
-use server::Server;
 use table::Shift;
 
 const WORKERS: usize = 4;
@@ -33,8 +32,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let folder = env::temp_dir().join(format!("lockattr-workers-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let server = Server::find(&folder).await?;
-    println!("{}", server.introduction());
+    let server = Server::find().await?;
+    let crew = if server.url().is_some() {
+        "processes"
+    } else {
+        "tasks"
+    };
+    println!("four worker {crew}, {server}");
 
     let bar = ProgressBar::new(u64::from(2 * TICKS)).with_style(ProgressStyle::with_template(
         "{msg:18} [{bar:40}] tick {pos}/{len}",

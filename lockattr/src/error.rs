@@ -10,6 +10,9 @@ use crate::key::KeyError;
 use crate::listed::listed;
 use crate::reply::{KeptReply, ReplyError};
 
+#[cfg(feature = "axum")]
+mod response;
+
 /// Why a lock was not taken, not kept, or not asked for.
 ///
 /// The variants never stand in for one another: an outage is never reported as

@@ -209,6 +209,12 @@ impl Display for KeyError {
 }
 
 impl KeyError {
+    /// Whether other values would have made a key.
+    #[cfg(feature = "axum")]
+    pub(crate) fn is_of_input(&self) -> bool {
+        !matches!(self.kind, KeyErrorKind::Unprintable { .. })
+    }
+
     /// The same without any text of the key.
     pub(crate) fn without_text(mut self) -> Self {
         match &mut self.kind {

@@ -120,6 +120,8 @@
 //! - `etcd`: `etcd://` URLs, the members of an etcd cluster.
 //! - `postgres`: `postgres://` URLs: locks in a PostgreSQL database.
 //! - `zookeeper`: `zookeeper://` URLs, the servers of a ZooKeeper ensemble; pulls no crate in.
+//! - `axum`: [`Error`] is a response of axum 0.8, [a problem of RFC 9457](Error#impl-IntoResponse-for-Error): 423 Locked
+//!   where a key is busy.
 //! - `inspect`: [`Client::inspect`], which lists the locks of a store, shows who holds them and who waits,
 //!   and ends what is stuck.
 //! - `metrics`: counters, histograms and gauges of each locked function, [for a recorder](#metrics).

@@ -6,21 +6,16 @@
 
 mod account;
 mod process;
-#[allow(
-    dead_code,
-    reason = "the four workers of the other program have no part in this one"
-)]
-#[path = "../../workers/server.rs"]
-mod server;
 mod writer;
 
 use std::env;
 use std::error::Error;
 use std::path::Path;
 
+use examples::Server;
+
 use account::Accounts;
 use process::Writer;
-use server::Server;
 use writer::Orders;
 
 #[tokio::main]
@@ -30,17 +25,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         return writer::work(orders).await;
     }
 
-    let folder = env::temp_dir().join(format!("lockattr-fencing-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let server = Server::find(&folder).await?;
-    if !server.is_shared() {
-        std::fs::remove_dir_all(&folder)?;
+    let server = Server::find().await?;
+    let Some(url) = server.url() else {
         println!(
             "no REDIS_URL and no redis-server in the PATH: two processes have no lock to share"
         );
         return Ok(());
-    }
-    overtake(&server.url(), &folder.join("accounts.db"))
+    };
+    let folder = env::temp_dir().join(format!("lockattr-fencing-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    overtake(url, &folder.join("accounts.db"))
 }
 
 /// One writer overtakes another that stands still.
