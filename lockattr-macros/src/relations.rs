@@ -74,6 +74,15 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
+    if let ([key], true, Some(_)) = (&args.keys[..], args.is_list, &args.permits)
+        && key.value().contains('<')
+    {
+        refuse(
+            "permits",
+            "`permits` are of one key, and a list may come to several\nwrite the key without brackets"
+                .to_owned(),
+        );
+    }
     if args.keys.len() > 1 && args.permits.is_some() {
         refuse(
             "permits",
