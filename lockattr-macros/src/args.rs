@@ -15,6 +15,8 @@ use crate::values::{self, Chosen, DurationValue, ungrouped};
 pub(crate) struct Args {
     /// One, or several that are taken together.
     pub(crate) keys: Vec<LitStr>,
+    /// They are a list, where a placeholder may stand for many values.
+    pub(crate) is_list: bool,
     pub(crate) ttl: Option<DurationValue>,
     pub(crate) wait: Option<DurationValue>,
     pub(crate) on_busy: OnBusy,
@@ -77,6 +79,7 @@ impl Args {
     pub(crate) fn new(tokens: TokenStream, attribute: Span, errors: &mut CollectedErrors) -> Self {
         let mut args = Self {
             keys: Vec::new(),
+            is_list: false,
             ttl: None,
             wait: None,
             on_busy: OnBusy::Error,
@@ -140,7 +143,10 @@ impl Args {
 
     fn set(&mut self, name: &Ident, value: Expr) -> Result<(), Error> {
         match &*name.to_string() {
-            "key" => self.keys = values::keys(&value)?,
+            "key" => {
+                self.is_list = matches!(value, Expr::Array(_));
+                self.keys = values::keys(&value)?;
+            }
             "ttl" => self.ttl = Some(values::duration("ttl", value, duration::TTL)?),
             "wait" => self.wait = Some(values::duration("wait", value, duration::WAIT)?),
             "on_busy" => {

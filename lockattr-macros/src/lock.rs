@@ -70,7 +70,7 @@ impl Lock {
         let key = locals.nth("key", index);
         let options = locals.nth("options", index);
         let client = locals.nth("client", index);
-        let made_key = keys_tokens(&private, &self.keys, locals);
+        let made_key = keys_tokens(&private, &self.keys, self.args.is_list, locals);
         let site = locals.nth_static("SITE", index);
         let set_options = option_tokens(&private, &self.args, [&options, &site], locals);
         let option = quote_spanned! {ours=> #private::core::option::Option };
@@ -269,12 +269,26 @@ impl Lock {
 }
 
 /// Input:  `"sync:<order.id>"`
-/// Output: `{ let w = KeyWriter::new(25); let w = KeyWriter::text(w, "sync:"); … finish(w) }`
-fn key_tokens(private: &TokenStream, key: &KeyTemplate, locals: &Locals) -> TokenStream {
+/// Output: `{ let w = KeyWriter::new(25); let w = KeyWriter::text(w, "sync:"); … finish(w) }`; in a list, its own
+///         writer, and `ListValue::of(&order.id).__lockattr_write(w, …)` for a value
+fn key_tokens(
+    private: &TokenStream,
+    key: &KeyTemplate,
+    in_list: bool,
+    locals: &Locals,
+) -> TokenStream {
     /// The capacity for one value. Most ids fit, and the text grows for others.
     const PER_VALUE: usize = 20;
     let ours = locals.ours;
     let writer = locals.name("writer");
+    let writer_type = Ident::new(
+        if in_list {
+            "KeyListWriter"
+        } else {
+            "KeyWriter"
+        },
+        ours,
+    );
     let mut capacity = 0;
     let mut steps = Vec::new();
     for part in &key.parts {
@@ -283,7 +297,7 @@ fn key_tokens(private: &TokenStream, key: &KeyTemplate, locals: &Locals) -> Toke
                 capacity += text.len();
                 steps.push(quote_spanned! {ours=>
                     let #writer =
-                        #private::KeyWriter::text(#writer, #text);
+                        #private::#writer_type::text(#writer, #text);
                 });
             }
             Part::Value {
@@ -300,8 +314,14 @@ fn key_tokens(private: &TokenStream, key: &KeyTemplate, locals: &Locals) -> Toke
                 );
                 let at = ours.located_at(*span);
                 let private = located(private, at);
-                let write = quote_spanned! {at=>
-                    #private::KeyWriter::value(#writer, #name, #next, &#value)
+                let write = if in_list {
+                    quote_spanned! {at=>
+                        #private::ListValue::of(&#value).__lockattr_write(#writer, #name, #next)
+                    }
+                } else {
+                    quote_spanned! {at=>
+                        #private::KeyWriter::value(#writer, #name, #next, &#value)
+                    }
                 };
                 steps.push(quote_spanned! {ours=> let #writer = #write; });
             }
@@ -310,22 +330,29 @@ fn key_tokens(private: &TokenStream, key: &KeyTemplate, locals: &Locals) -> Toke
     let capacity = Literal::usize_unsuffixed(capacity);
     quote_spanned! {ours=>
         {
-            let #writer = #private::KeyWriter::new(#capacity);
+            let #writer = #private::#writer_type::new(#capacity);
             #(#steps)*
-            #private::KeyWriter::finish(#writer)
+            #private::#writer_type::finish(#writer)
         }
     }
 }
 
 /// Input:  `["account:<from>", "account:<to>"]`
-/// Output: `Keys::all([ … first key …, … second key … ])`; a single key stays alone
-fn keys_tokens(private: &TokenStream, keys: &[KeyTemplate], locals: &Locals) -> TokenStream {
-    if let [key] = keys {
-        return key_tokens(private, key, locals);
+/// Output: `Keys::of_templates([ … first key …, … second key … ])`; a single key without brackets stays alone
+fn keys_tokens(
+    private: &TokenStream,
+    keys: &[KeyTemplate],
+    is_list: bool,
+    locals: &Locals,
+) -> TokenStream {
+    if let ([key], false) = (keys, is_list) {
+        return key_tokens(private, key, false, locals);
     }
-    let keys = keys.iter().map(|key| key_tokens(private, key, locals));
+    let keys = keys
+        .iter()
+        .map(|key| key_tokens(private, key, true, locals));
     let ours = locals.ours;
-    quote_spanned! {ours=> #private::Keys::all([#(#keys),*]) }
+    quote_spanned! {ours=> #private::Keys::of_templates([#(#keys),*]) }
 }
 
 /// Input:  `ttl = "30s", permits = limit`

@@ -74,12 +74,20 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    if args.keys.len() > 1 && matches!(args.on_done, OnDone::Replay { .. }) {
+    let from_argument = comes_to_several(args);
+    if (args.keys.len() > 1 || from_argument) && matches!(args.on_done, OnDone::Replay { .. }) {
         refuse(
             "on_done",
             "`on_done = replay` keeps the reply of one key, and `key` names several: two lists may share \
              some\nname all values in one key, as in `key = \"pay:<from>:<to>\"`, and lock the list in a \
              function that is called from there"
+                .to_owned(),
+        );
+    }
+    if from_argument && args.permits.is_some() {
+        refuse(
+            "permits",
+            "`permits` are of one key, and a list may come to several\nwrite the key without brackets"
                 .to_owned(),
         );
     }
@@ -100,7 +108,7 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    if rerun && args.keys.len() > 1 {
+    if rerun && (args.keys.len() > 1 || from_argument) {
         refuse(
             "on_busy",
             "`on_busy = rerun` is of one `key`, and there are several: a run of other keys would not see \
@@ -109,4 +117,9 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
         );
     }
     found
+}
+
+/// Whether the only key of a list has a value in it, which may stand for many.
+fn comes_to_several(args: &Args) -> bool {
+    matches!(&args.keys[..], [key] if args.is_list && key.value().contains('<'))
 }

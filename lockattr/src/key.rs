@@ -7,6 +7,10 @@ use std::iter;
 
 use crate::limits;
 
+pub(crate) mod list;
+
+use list::TemplateKeys;
+
 /// The longest key, in bytes, without the client's prefix.
 pub(crate) const MAX_KEY: usize = 1024;
 
@@ -111,6 +115,32 @@ impl Keys {
         Ok(Self { first, more })
     }
 
+    /// The keys of a list of templates.
+    ///
+    /// # Errors
+    /// As for [`all`](Self::all).
+    pub fn of_templates<const N: usize>(
+        templates: [Result<TemplateKeys, KeyError>; N],
+    ) -> Result<Self, KeyError> {
+        let is_one = matches!(templates[..], [Ok(TemplateKeys::One(_))]);
+        let keys = templates.into_iter().flat_map(|keys| {
+            let (one, many) = match keys {
+                Ok(TemplateKeys::One(key)) => (Some(Ok(key)), Vec::new()),
+                Ok(TemplateKeys::Many(keys)) => (None, keys),
+                Err(error) => (Some(Err(error)), Vec::new()),
+            };
+            one.into_iter().chain(many.into_iter().map(Ok))
+        });
+        if is_one {
+            // Without a list, for one.
+            let mut keys = keys;
+            return keys
+                .next()
+                .map_or_else(|| Self::all([]), |key| key.map(Self::from));
+        }
+        Self::all(keys)
+    }
+
     pub(crate) fn are_several(&self) -> bool {
         !self.more.is_empty()
     }
@@ -157,6 +187,10 @@ enum KeyErrorKind {
         placeholder: &'static str,
         before: String,
     },
+    NoValues {
+        placeholder: &'static str,
+        before: String,
+    },
     BlankKey,
     NoKeys,
     TooMany,
@@ -185,6 +219,13 @@ impl Display for KeyError {
             } => write!(
                 f,
                 "no lock key: the `Display` of `<{placeholder}>` after `{before}` returned an error"
+            ),
+            KeyErrorKind::NoValues {
+                placeholder,
+                before,
+            } => write!(
+                f,
+                "no lock key: the list `<{placeholder}>` after `{before}` is empty, and nothing would be locked"
             ),
             KeyErrorKind::BlankKey => f.write_str("no lock key: the key is empty or blank"),
             KeyErrorKind::NoKeys => f.write_str("no lock key: the list of keys is empty"),
@@ -220,6 +261,7 @@ impl KeyError {
         match &mut self.kind {
             KeyErrorKind::BlankValue { before: text, .. }
             | KeyErrorKind::Unprintable { before: text, .. }
+            | KeyErrorKind::NoValues { before: text, .. }
             | KeyErrorKind::TooLong { starts: text }
             | KeyErrorKind::Braces { starts: text } => "…".clone_into(text),
             KeyErrorKind::BlankKey | KeyErrorKind::NoKeys | KeyErrorKind::TooMany => {}
@@ -244,6 +286,7 @@ pub(crate) fn head(text: &str) -> String {
     message = "`{Self}` cannot stand in a lock key: it does not implement `Display`",
     label = "this placeholder's value has no `Display`",
     note = "name a part of it that has, such as `<order.id>` or `<user.id()>`",
+    note = "of a slice, a `Vec` or a set each element gives a key in a list: `key = [\"row:<ids>\"]`",
     note = "an `Option` has no text of its own: unwrap it before the call, so that a missing value \
             is not locked under one key for everybody"
 )]
@@ -284,10 +327,7 @@ impl KeyWriter {
         value: &T,
     ) -> Self {
         if self.error.is_none() {
-            let start = self.text.len();
-            let mut encoder = Encoder::new(&mut self.text, next);
-            let written = write!(encoder, "{value}");
-            self.error = encoder.verdict(written, name, start);
+            self.error = Encoder::encode(&mut self.text, name, next, value);
         }
         self
     }
@@ -316,6 +356,19 @@ struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
+    /// Writes a value; the answer is what is wrong with it.
+    fn encode<T: Display + ?Sized>(
+        out: &'a mut String,
+        placeholder: &'static str,
+        next: Option<char>,
+        value: &T,
+    ) -> Option<KeyErrorKind> {
+        let start = out.len();
+        let mut encoder = Self::new(out, next);
+        let written = write!(encoder, "{value}");
+        encoder.verdict(written, placeholder, start)
+    }
+
     fn new(out: &'a mut String, next: Option<char>) -> Self {
         Self {
             out,

@@ -211,6 +211,7 @@ pub mod __private {
     pub use crate::attribute::within::{Ending, leave};
     pub use crate::attribute::{Entered, at_once, enter};
     pub use crate::call_site::CallSite;
+    pub use crate::key::list::{KeyListWriter, ListValue};
     pub use crate::key::{KeyValue, KeyWriter, Keys};
     pub use crate::lease::OnceFrom;
 }

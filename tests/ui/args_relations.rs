@@ -19,6 +19,9 @@ async fn done_for_all() {}
 #[distributed_lock(key = ["f", "g"], on_busy = skip, permits = 3)]
 async fn permits_of_several() {}
 
+#[distributed_lock(key = ["f:<ids>"], on_busy = skip, permits = 3)]
+async fn permits_of_a_list(ids: Vec<u8>) {}
+
 #[distributed_lock(key = "h", on_busy = skip, on_done = error)]
 async fn nothing_is_done() {}
 

@@ -168,7 +168,7 @@ impl<T, F: Future<Output = Ended<T>>> Stream for LockedStream<T, F> {
     }
 }
 
-/// How a stream of such items tells what its lock ended in, chosen by method look-up: see [`Verdict`].
+/// How a stream of such items tells what its lock ended in, chosen by method look-up as a `Verdict` is.
 ///
 /// A `Result` that cannot carry the error does not compile. Other types that can, do so; and for the rest
 /// the stream ends.

@@ -29,6 +29,7 @@ struct Problem {
 /// |---|---|---|
 /// | [`Busy`](Self::Busy) | 423 Locked | for how long the holder's lease runs, in whole seconds, rounded up, at least 1 |
 /// | [`Done`](Self::Done) | 409 Conflict: the work is done, and its answer is not kept | |
+/// | [`NoReply`](Self::NoReply) | 409 Conflict: the work is done, and there is no answer that can be given back | |
 /// | [`Lost`](Self::Lost) | 409 Conflict: it was stopped half way, and may have done some of its work | |
 /// | [`Unavailable`](Self::Unavailable) | 503 Service Unavailable | 5 |
 /// | [`Key`](Self::Key) | 400 Bad Request: a value of the request is blank, or too long for a key | |
@@ -36,8 +37,8 @@ struct Problem {
 ///
 /// The body has `type`, `title`, `status` and `detail`, each a fixed text. It names neither the key nor its holder,
 /// nor what the store has said: these are for the log, where an event `a request was answered with the error of its
-/// lock` has them (target `lockattr`, fields `status` and `error`): at ERROR with a status of 500, at WARN with 503 and
-/// after a loss, at DEBUG where the client has to wait or to ask for something else.
+/// lock` has them (target `lockattr`, fields `status` and `error`): at ERROR with a status of 500, at WARN with 503,
+/// after a loss and for a reply that is missing, at DEBUG where the client has to wait or to ask for something else.
 ///
 /// ```
 /// use axum::extract::{Path, State};
@@ -95,6 +96,12 @@ impl Error {
                 "Already done",
                 "This was done already, and is not to be done again yet.",
             ),
+            Self::NoReply { .. } => problem(
+                StatusCode::CONFLICT,
+                Some("NoReply"),
+                "Already done",
+                "This was done already, and its answer cannot be given again.",
+            ),
             Self::Lost { .. } => problem(
                 StatusCode::CONFLICT,
                 Some("Lost"),
@@ -143,7 +150,7 @@ impl Error {
         }
         match self {
             _ if status == StatusCode::INTERNAL_SERVER_ERROR => tell!(error),
-            Self::Unavailable { .. } | Self::Lost { .. } => tell!(warn),
+            Self::Unavailable { .. } | Self::Lost { .. } | Self::NoReply { .. } => tell!(warn),
             _ => tell!(debug),
         }
     }

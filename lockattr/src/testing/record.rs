@@ -55,13 +55,8 @@ impl Record {
             Ok(lease) => self.happened(lease.key(), What::Locked),
             Err(Error::Busy { key, .. }) => self.happened(key, What::Busy),
             Err(Error::Done { key, .. }) => self.happened(key, What::Done),
-            Err(
-                Error::Unavailable { key, .. }
-                | Error::Foreign { key, .. }
-                | Error::Invalid { key, .. },
-            ) => self.happened(key, What::Unavailable),
-            // There is no key yet, or no more.
-            Err(_) => self.happened("", What::Unavailable),
+            // Where there is none yet, or no more, of no key.
+            Err(error) => self.happened(error.key().unwrap_or_default(), What::Unavailable),
         }
     }
 

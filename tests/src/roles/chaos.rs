@@ -1,12 +1,17 @@
 //! Calls of every kind on a few keys, without a pause, while things break around them.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::{Duration, SystemTime};
+use std::task::{Context, Poll, ready};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
+use futures_core::Stream;
 use lockattr::{Error, Lease, distributed_lock};
+use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
 
 use super::{Call, beat, begin, outcome, say};
@@ -169,6 +174,8 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
             4 => locally(one, &job).await,
             5 => unguarded(one, &job).await,
             6 => marking(one, &job).await,
+            7 => drained(streamed(one, &job)).await,
+            8 => block_in_place(|| on_a_thread(one, &job)),
             _ => plain(one, &job).await,
         }
     });
@@ -183,6 +190,49 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
 #[distributed_lock(key = "chaos:<key>", ttl = job.ttl, wait = job.wait, bind = lease)]
 async fn plain(key: u64, job: &Job) -> Result<(), Error> {
     job.work(lease).await
+}
+
+/// A stream whose only item is that its work is done.
+#[distributed_lock(key = "chaos:<key>", ttl = job.ttl, wait = job.wait)]
+fn streamed(key: u64, job: &Job) -> Pin<Box<dyn Stream<Item = Result<(), Error>> + Send + '_>> {
+    let work = async {
+        let lease = lockattr::current().expect("it is polled under its lease");
+        job.work(&lease).await
+    };
+    Box::pin(Working(Some(Box::pin(work))))
+}
+
+type Work<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+struct Working<'a>(Option<Work<'a>>);
+
+impl Stream for Working<'_> {
+    type Item = Result<(), Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(work) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let item = ready!(work.as_mut().poll(cx));
+        self.0 = None;
+        Poll::Ready(Some(item))
+    }
+}
+
+/// What the last item of a stream says.
+async fn drained(
+    mut stream: Pin<Box<dyn Stream<Item = Result<(), Error>> + Send + '_>>,
+) -> Result<(), Error> {
+    let mut last = Ok(());
+    while let Some(item) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await {
+        last = item;
+    }
+    last
+}
+
+#[distributed_lock(key = "chaos:<key>", ttl = job.ttl, wait = job.wait, bind = lease, blocking)]
+fn on_a_thread(key: u64, job: &Job) -> Result<(), Error> {
+    job.work_on_a_thread(lease)
 }
 
 #[distributed_lock(
@@ -326,6 +376,25 @@ impl Job {
             self.extend(lease, &mut random).await?;
         }
         beat(&self.label, self.length / 2, self.call.0).await;
+        self.tell(Event::Leave, "");
+        Ok(())
+    }
+
+    /// Nothing stops it but its own looks at the lease.
+    fn work_on_a_thread(&self, lease: &Lease) -> Result<(), Error> {
+        self.enter(lease);
+        if self.random.clone().below(2) == 0
+            && let Ok(token) = lease.token_blocking()
+        {
+            self.tell(Event::Token, &token.to_string());
+        }
+        let start = Instant::now();
+        while start.elapsed() < self.length {
+            thread::sleep(Duration::from_millis(10));
+            lease.check()?;
+            self.tell(Event::Beat, "");
+        }
+        lease.check()?;
         self.tell(Event::Leave, "");
         Ok(())
     }

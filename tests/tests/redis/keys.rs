@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
@@ -233,4 +234,29 @@ async fn a_renewal_or_release_that_finds_something_else_leaves_it() {
     assert!(matches!(lost, Error::Lost { .. }), "{lost:?}");
     assert_eq!(server.ask::<String>("HGET lock:sync:42 f"), "v");
     assert_eq!(server.pttl("lock:sync:42"), -1);
+}
+
+#[test]
+fn lists_from_arguments_are_taken_together_in_any_order() {
+    #[distributed_lock(key = ["row:<ids>"], wait = "20s", client = locks, blocking)]
+    fn rows(server: &Server, locks: &Client, ids: &[u32]) -> Result<usize, Error> {
+        let held = server.keys();
+        let is_held = |id: &&u32| held.contains(&format!("lock:row:{id}"));
+        Ok(ids.iter().filter(is_held).count())
+    }
+    let server = Server::start();
+    let clients = [(); 2].map(|()| Client::connect_blocking(server.url()).unwrap());
+    thread::scope(|scope| {
+        for (caller, locks) in (0..20).zip(clients.iter().cycle()) {
+            let server = &server;
+            scope.spawn(move || {
+                let ids = [[caller % 5, 7, caller % 3], [7, caller % 3, caller % 5]];
+                let ids = ids[usize::from(caller > 10)];
+                assert_eq!(rows(server, locks, &ids).unwrap(), 3);
+            });
+        }
+    });
+    wait::block_until("all are given back", || {
+        server.keys().iter().all(|key| !key.starts_with("lock:row"))
+    });
 }

@@ -13,7 +13,7 @@ use tracing::Level;
 
 use super::*;
 use crate::key::{Key, KeyError, KeyWriter};
-use crate::{Client, LossCause, StoreError, distributed_lock};
+use crate::{Client, LossCause, ReplyError, StoreError, distributed_lock};
 
 struct Answer {
     status: u16,
@@ -74,6 +74,12 @@ fn all(key: &str) -> Vec<(Error, u16, &'static str, Level)> {
     let done = Error::Done {
         key: owned(),
         since: SystemTime::now(),
+        reply: None,
+    };
+    let no_reply = Error::NoReply {
+        key: owned(),
+        since: SystemTime::now(),
+        cause: ReplyError::NotKept,
     };
     let foreign = Error::Foreign {
         key: owned(),
@@ -87,6 +93,7 @@ fn all(key: &str) -> Vec<(Error, u16, &'static str, Level)> {
     vec![
         (busy(key, Duration::ZERO), 423, "Busy", Level::DEBUG),
         (done, 409, "Done", Level::DEBUG),
+        (no_reply, 409, "NoReply", Level::WARN),
         (lost, 409, "Lost", Level::WARN),
         (unavailable(key), 503, "Unavailable", Level::WARN),
         (foreign, 500, "", Level::ERROR),
