@@ -27,6 +27,7 @@ mod joining;
 mod options;
 pub(crate) mod rerun;
 pub(crate) mod span;
+mod take_up;
 mod waiting;
 
 use fallback::Fallbacks;

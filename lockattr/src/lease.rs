@@ -13,9 +13,12 @@ use crate::limits;
 use crate::runtime::clock::Clock;
 use crate::store::Token;
 
+mod hand_off;
 mod handle;
 mod joined;
 
+pub use hand_off::HandedOff;
+pub(crate) use hand_off::Terms;
 use handle::Handle;
 use joined::JoinedCall;
 pub(crate) use joined::Joint;

@@ -153,7 +153,7 @@ pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
 pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
-pub use lease::Lease;
+pub use lease::{HandedOff, Lease};
 pub use stats::Stats;
 pub use store::memory::Memory;
 #[cfg(feature = "postgres")]
