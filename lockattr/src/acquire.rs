@@ -27,6 +27,7 @@ mod joining;
 mod options;
 pub(crate) mod rerun;
 pub(crate) mod span;
+mod take_up;
 mod waiting;
 
 use fallback::Fallbacks;
@@ -234,10 +235,16 @@ impl Context {
         if call.permits > 1 && !store.permits {
             return Err("its store lets a key have one holder at a time".to_owned());
         }
-        let reply_limit = self.reply_limit.min(store.longest_reply);
-        options.reply_limit = u32::try_from(reply_limit).unwrap_or(u32::MAX);
+        options.reply_limit = self.most_of_a_reply();
         self.keeper.check_process()?;
         Ok(options)
+    }
+
+    /// The most bytes that are kept of a reply.
+    fn most_of_a_reply(&self) -> u32 {
+        let limit = self.reply_limit;
+        let limit = limit.min(self.keeper.store.limits().longest_reply);
+        u32::try_from(limit).unwrap_or(u32::MAX)
     }
 
     async fn take(

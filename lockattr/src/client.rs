@@ -19,6 +19,7 @@ mod installed;
 mod nodes;
 mod request;
 mod status;
+mod take_up;
 
 pub use builder::ClientBuilder;
 #[cfg(feature = "inspect")]

@@ -15,10 +15,13 @@ use crate::runtime::clock::Clock;
 use crate::store::Token;
 
 mod done;
+mod hand_off;
 mod handle;
 mod joined;
 
 pub use done::OnceFrom;
+pub use hand_off::HandedOff;
+pub(crate) use hand_off::Terms;
 use handle::Handle;
 use joined::JoinedCall;
 pub(crate) use joined::Joint;

@@ -170,7 +170,7 @@ pub use client::{Inspector, Listing};
 pub use error::{Error, LossCause, StoreError};
 pub use hold_times::HoldTimes;
 pub use key::{Key, KeyError};
-pub use lease::{Lease, OnceFrom};
+pub use lease::{HandedOff, Lease, OnceFrom};
 pub use reply::{KeptReply, ReplyError};
 pub use stats::Stats;
 pub use store::memory::Memory;

@@ -104,6 +104,20 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// where it held any, or stood in a queue.
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found>;
 
+    /// Has another owner hold a lease in place of its own, in one step for all of its locks and only where its owner
+    /// still holds each; and starts its ttl anew, as [`renew`](Self::renew) does. Asked again for the same new owner,
+    /// it recognises that this was done. Since when the lease is held stays as it was.
+    ///
+    /// A store that does so says it by its [limits](Limits::hand_off); no other is asked.
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        let _ = (lease, new_owner);
+        Box::pin(async {
+            Err(StoreError::invalid(
+                "its store has no owner take over from another",
+            ))
+        })
+    }
+
     /// Draws the fencing token of a lease: larger than every token before of any of its locks, and only
     /// while its owner holds all of them. It may have to be [larger still](Held::at_least).
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token>;
@@ -171,6 +185,10 @@ pub trait Store: Debug + Send + Sync + 'static {
 /// What a store can do.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing that a store can do"
+)]
 pub struct Limits {
     /// The shortest ttl that it keeps.
     pub shortest_ttl: Duration,
@@ -181,6 +199,8 @@ pub struct Limits {
     pub several_in_one_step: bool,
     /// Whether a lock may have several holders at a time.
     pub permits: bool,
+    /// Whether an owner may [take over](Store::take_over) from another.
+    pub hand_off: bool,
     /// The longest that an answer to an [`acquire`](Store::acquire) takes.
     pub longest_answer: Duration,
     /// The most bytes of a [reply](KeptReply) that it keeps beside a mark; what is longer is not given to it.
@@ -188,13 +208,15 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// A ttl of 10 ms, several locks in one step, permits, answers within four seconds, and replies of 1 MiB.
+    /// A ttl of 10 ms, several locks in one step, permits, no owner that takes over from another, answers within
+    /// four seconds, and replies of 1 MiB.
     fn default() -> Self {
         Self {
             shortest_ttl: crate::limits::MIN_TTL,
             several_locks: true,
             several_in_one_step: true,
             permits: true,
+            hand_off: false,
             longest_answer: Duration::from_secs(4),
             longest_reply: crate::limits::MAX_REPLY,
         }
@@ -227,6 +249,13 @@ impl Limits {
     #[must_use]
     pub fn permits(mut self, permits: bool) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// With or without owners that take over from others.
+    #[must_use]
+    pub fn hand_off(mut self, hand_off: bool) -> Self {
+        self.hand_off = hand_off;
         self
     }
 
@@ -323,6 +352,10 @@ macro_rules! forward {
 
             fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
                 (**self).release(claim, release)
+            }
+
+            fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+                (**self).take_over(lease, new_owner)
             }
 
             fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

@@ -24,6 +24,7 @@ use crate::wait::PATIENCE;
 
 mod chaos;
 mod events;
+mod heir;
 
 /// For how long replicas are waited for: less than the shortest ttl in use.
 pub(crate) const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
@@ -73,6 +74,8 @@ pub fn play() {
             }
             "events" => events::play(millis(0), millis(1), &orders).await,
             "pay" => pay_often(number(0), number(1), &orders).await,
+            "heir" => heir::play(&client, &orders).await,
+            "parent" => heir::hand_off(&client, &orders).await,
             "flat" => flat(&client).await,
             other => panic!("no such role: {other}"),
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use super::waiting::Turn;
 use super::{Call, FIRST_PAUSE, Rare, growing, rare};
 use crate::acquisition::{Acquisition, Event, Grant, LockKeys, QueueId};
-use crate::error::{Error, StoreError};
+use crate::error::{Error, LossCause, StoreError};
 use crate::keeper::{Keeper, OnItsWay, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::owner;
@@ -18,7 +18,7 @@ use crate::queue::{Busy, Entrant, Entry, Front, Granted, HEARS_WITHIN, Refused, 
 use crate::reply::KeptReply;
 use crate::runtime::jitter::between;
 use crate::runtime::process::DroppedAtHome;
-use crate::store::{Acquired, Attempt, Claim, WakeUp, WakeUps, relied_on};
+use crate::store::{Acquired, Attempt, Claim, Renewal, WakeUp, WakeUps, relied_on};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -107,6 +107,34 @@ pub(super) fn take_now(keeper: &Arc<Keeper>, mut call: Call) -> Rare<'_, Lease> 
         let mut asked = Asked::new(keeper, &mut call, queue, entrant.now);
         let answer = asked.once(keeper.queues.is_contended(queue)).await;
         caller.ask_on(asked, front, answer, None).await
+    })
+}
+
+/// Takes a lease over that another process has handed on, from its owner and with its slot.
+pub(super) fn take_over<'a>(
+    keeper: &'a Arc<Keeper>,
+    mut call: Call,
+    owner: &'a str,
+    slot: usize,
+) -> Rare<'a, Lease> {
+    rare(keeper, async move {
+        let queue = keeper.queue_of(&call.keys);
+        let _open = keeper.ask();
+        if keeper.is_closed() {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
+        let front = keeper.queues.alone(queue, call.keys.permits());
+        let now = call.clock.now();
+        let mut asked = Asked::new(keeper, &mut call, queue, now);
+        match asked.take_over(owner, slot).await {
+            Ok(Renewal::Until(until)) if asked.now() < until => {
+                asked.into_lease(front, slot, until, Granted::AmongOthers)
+            }
+            Ok(Renewal::Until(_)) => Err(asked.unavailable(StoreError::late())),
+            Ok(Renewal::Gone) => Err(asked.lost(LossCause::Deleted)),
+            Ok(Renewal::Taken) => Err(asked.lost(LossCause::Taken)),
+            Err(source) => Err(asked.unavailable(source)),
+        }
     })
 }
 
@@ -444,6 +472,32 @@ impl<'a> Asked<'a> {
             let _ = acquisition.happens(Event::Refuse { queued });
         }
         answer
+    }
+
+    /// Asks for what an owner holds.
+    async fn take_over(&mut self, owner: &str, slot: usize) -> Result<Renewal, StoreError> {
+        let _ = self.acquisition.happens(Event::Ask);
+        self.in_flight = true;
+        let claim = self.acquisition.claim(owner, self.acquisition.ttl());
+        let asking = self.keeper.store.take_over(claim.held(slot), &self.owner);
+        let answer = self.keeper.ask_store(asking).await;
+        self.in_flight = false;
+        self.keeper.tell_answered(answer.is_ok());
+        if answer.as_ref().is_err_and(StoreError::is_in_doubt) {
+            self.acquisition.set_unanswered();
+        }
+        if !matches!(answer, Ok(Renewal::Until(_))) {
+            let _ = self.acquisition.happens(Event::Refuse { queued: false });
+        }
+        answer
+    }
+
+    fn lost(&self, cause: LossCause) -> Error {
+        Error::Lost {
+            key: self.acquisition.keys.label().to_owned(),
+            cause,
+            held: Duration::ZERO,
+        }
     }
 
     fn into_lease(

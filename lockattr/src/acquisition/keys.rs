@@ -115,6 +115,17 @@ impl LockKeys {
         }
     }
 
+    /// What stands before every key.
+    pub(crate) fn prefix(&self) -> &str {
+        let lock = self.locks().first();
+        lock.map_or("", |lock| &lock[..usize::from(self.prefix)])
+    }
+
+    /// The keys without it.
+    pub(crate) fn unprefixed(&self) -> impl Iterator<Item = &str> {
+        keys(self.locks(), self.prefix)
+    }
+
     /// How many holders may be at a time.
     pub(crate) fn permits(&self) -> u32 {
         self.permits.into()

@@ -182,7 +182,7 @@ impl Acquisition {
     }
 
     /// For how long any of the locks is to stay closed yet.
-    pub(super) fn closed(&self) -> Duration {
+    pub(crate) fn closed(&self) -> Duration {
         let aside = self.aside();
         let until = aside
             .more

@@ -64,7 +64,7 @@ listed! {
     pub(crate) enum Return {
         /// Nobody has asked the store to take them.
         NotYet,
-        /// Another caller of this process goes on with them, or is being offered them.
+        /// Another caller of this process goes on with them, or is being offered them; or another process is to.
         HandedOn,
         /// They were handed on, and not taken: whoever was to have them gives them back.
         Unclaimed,

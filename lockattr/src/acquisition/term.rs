@@ -236,7 +236,7 @@ impl Acquisition {
             .map_or(deadline, |last| last.min(deadline))
     }
 
-    pub(super) fn last_moment(&self) -> Option<Instant> {
+    pub(crate) fn last_moment(&self) -> Option<Instant> {
         Some(self.granted + self.special_options()?.max_hold?)
     }
 }

@@ -23,16 +23,21 @@ pub enum OnceFrom {
 }
 
 impl Lease {
-    /// The body has come to a success, which leaves a mark where its call has a `once`.
-    pub(crate) fn succeed(&self, reply: Option<&KeptReply>) {
+    /// For how long a mark that is left now stands, where its call has a `once`.
+    pub(super) fn once_left(&self) -> Option<Duration> {
         let options = self.options();
-        let Some(once) = options.once else {
-            return;
-        };
-        let length = if options.once_from_begin {
+        let once = options.once?;
+        Some(if options.once_from_begin {
             once.saturating_sub(self.held_for()).max(once.min(SHORTEST))
         } else {
             once
+        })
+    }
+
+    /// The body has come to a success, which leaves a mark where its call has a `once`.
+    pub(crate) fn succeed(&self, reply: Option<&KeptReply>) {
+        let Some(length) = self.once_left() else {
+            return;
         };
         match &self.joined {
             None => {

@@ -28,6 +28,7 @@ use super::Store;
 
 mod drops;
 mod grants;
+mod hand_off;
 mod many;
 mod outage;
 mod promise;
@@ -43,6 +44,7 @@ mod tests;
 
 pub use drops::drops;
 pub use grants::{excludes, expires, grants, recognises, renews, shortens};
+pub use hand_off::hand_off;
 pub use many::{permits, several_locks};
 pub use outage::outage;
 pub use releases::{closes, marks, releases};
@@ -66,4 +68,5 @@ pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     permits(&make().await).await;
     wakeups(&make().await).await;
     drops(&make().await).await;
+    hand_off(&make().await).await;
 }

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
-    Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUps,
 };
 use crate::error::StoreError;
 use crate::runtime::background::Background;
@@ -266,6 +266,10 @@ impl Store for FailFast {
         owner: &'a str,
     ) -> Pin<Box<dyn Future<Output = Duration> + Send + 'a>> {
         self.0.store.settled(owner)
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        self.0.store.take_over(lease, new_owner)
     }
 
     fn tell_ended(&self, leases: HeldLeases) {

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Listed, Release, Renewed, Reply, Store,
-    Token, WakeUp, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUp, WakeUps,
 };
 use crate::error::{LossCause, StoreError};
 
@@ -242,6 +242,15 @@ impl Store for Memory {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.state().clients.push(leases);
+    }
+
+    fn limits(&self) -> Limits {
+        // What stands in for another store is of this process alone.
+        Limits::default().hand_off(!self.state().without_tokens)
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        self.step(move |state| Ok(state.locks.take_over(lease, new_owner)))
     }
 
     fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {

@@ -28,8 +28,8 @@ use std::time::Duration;
 use redis::Value;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
-    Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
@@ -67,6 +67,7 @@ mod standing;
 mod stored;
 mod subscriber;
 mod subscription;
+mod take_over;
 mod target;
 mod timeouts;
 #[cfg(feature = "tls")]
@@ -286,7 +287,9 @@ impl Store for Redis {
     fn limits(&self) -> Limits {
         let acknowledgements = self.acknowledgements.as_deref();
         let longest = acknowledgements.map_or(Duration::ZERO, Acknowledgements::longest);
-        Limits::default().longest_answer(2 * self.request_timeout + longest)
+        Limits::default()
+            .hand_off(true)
+            .longest_answer(2 * self.request_timeout + longest)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
@@ -322,6 +325,10 @@ impl Store for Redis {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.watch_losses(leases, KeepsAll);
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(self.take_lease_over(lease, new_owner))
     }
 
     fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {

@@ -38,6 +38,7 @@ mod fallback_in_paused_time;
 mod faults;
 mod faulty_stores;
 mod forged;
+mod hand_off;
 mod handed_on;
 mod handovers;
 mod harness;

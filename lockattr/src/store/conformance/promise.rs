@@ -91,6 +91,8 @@ promises! {
         [given back](crate::store::Acquired::replied)";
     KEEP_MARKS: "Release::keep_marks", "Whether a mark of work that is done is to be left also where \
         nothing is there any more";
+    TAKES_OVER: "Store::take_over", "Has another owner hold a lease in place of its own, in one step for all of \
+        its locks and only where its owner still holds each";
     TOKEN: "Store::token", "larger than every token before of any of its locks, and only while its owner \
         holds all of them";
     AT_LEAST: "Held::at_least", "A token that is drawn is no smaller than this";

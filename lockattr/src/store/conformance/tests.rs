@@ -168,6 +168,7 @@ enum Flaw {
     HeldSinceEver,
     TokensOfTheFirstLock,
     SlotsBearNoMarks,
+    HandsOffTwice,
     NeverAnswers,
 }
 
@@ -210,6 +211,7 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::HeldSinceEver, promise::BUSY_SINCE),
     (Flaw::TokensOfTheFirstLock, promise::TOKEN),
     (Flaw::SlotsBearNoMarks, promise::CLOSED),
+    (Flaw::HandsOffTwice, promise::TAKES_OVER),
     (Flaw::NeverAnswers, promise::BOUND),
 ];
 
@@ -346,6 +348,22 @@ impl Flawed {
 }
 
 impl Store for Flawed {
+    fn limits(&self) -> Limits {
+        Limits::default().hand_off(true)
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(async move {
+            let taken = self.memory.take_over(lease, new_owner).await?;
+            if (self.flaw, taken) == (Flaw::HandsOffTwice, Renewal::Taken) {
+                let Claim { locks, ttl, .. } = lease.claim;
+                self.memory.take(&locks[0], new_owner, ttl);
+                return Ok(Renewal::Until(relied_on_until(now(), ttl)));
+            }
+            Ok(taken)
+        })
+    }
+
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
         Box::pin(async move {
             if self.flaw == Flaw::KeepsWhatItChecked {

@@ -346,6 +346,30 @@ impl Locks {
         }
     }
 
+    /// Puts another owner in the place of a lease's own where that holds all of it, or where this was done before.
+    pub(super) fn take_over(&mut self, lease: Held<'_>, new_owner: &str) -> Renewal {
+        let slots = Slots::held(lease);
+        let owner = lease.claim.owner;
+        for name in slots.names() {
+            match self.find(name, owner) {
+                Found::Ours => {}
+                _ if self.find(name, new_owner) == Found::Ours => {}
+                Found::Nothing => return Renewal::Gone,
+                Found::Another => return Renewal::Taken,
+            }
+        }
+        let until = after(lease.claim.ttl);
+        for name in slots.names() {
+            if let Some(entry) = self.live(name) {
+                entry.until = until.max(entry.until);
+                if let Holder::Owner(holder, _) = &mut entry.by {
+                    new_owner.clone_into(holder);
+                }
+            }
+        }
+        Renewal::Until(relied_on(lease.claim.ttl))
+    }
+
     pub(super) fn release(&mut self, claim: Claim<'_>, release: Release<'_>) -> Found {
         let owner = claim.owner;
         let slots = match release.slot {

@@ -26,8 +26,8 @@ use super::{Redis, RedisConfig};
 use crate::error::StoreError;
 use crate::runtime::background::Background;
 use crate::store::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
-    Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUps,
 };
 
 mod check;
@@ -325,6 +325,7 @@ impl Store for Cluster {
     fn limits(&self) -> Limits {
         Limits::default()
             .several_in_one_step(false)
+            .hand_off(true)
             .longest_answer(2 * self.nodes.request_timeout() + self.nodes.acknowledged_within())
     }
 
@@ -399,6 +400,28 @@ impl Store for Cluster {
 
     fn tell_ended(&self, leases: HeldLeases) {
         self.nodes.tell_ended(leases);
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        if !Self::is_in_one_slot(&lease.claim) {
+            let why = "on a cluster a lease of several keys is taken over only where all are in one hash slot";
+            return Box::pin(ready(Err(StoreError::invalid(why))));
+        }
+        Box::pin(async move {
+            let mut deadline = self.long_deadline();
+            let mut steering = Steering::new(&self.nodes, slot_of(lock(&lease.claim)));
+            loop {
+                let node = steering
+                    .next(&mut deadline)
+                    .await
+                    .map_err(|fault| fault.error)?;
+                let taken = node.take_over_once(lease, new_owner, &mut deadline).await;
+                match taken {
+                    Err(fault) => steering.failed(node, fault),
+                    Ok(renewal) => return Ok(renewal),
+                }
+            }
+        })
     }
 
     fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {

@@ -23,6 +23,7 @@ pub(super) struct Scripts {
     pub(super) release: Arc<Lua>,
     pub(super) token: Lua,
     pub(super) status: Lua,
+    pub(super) take_over: Lua,
     #[cfg(feature = "inspect")]
     pub(super) inspect: Lua,
 }
@@ -45,6 +46,10 @@ impl Scripts {
                 include_str!("release.lua")
             ))),
             token: Lua::new(concat!(include_str!("find.lua"), include_str!("token.lua"))),
+            take_over: Lua::new(concat!(
+                include_str!("find.lua"),
+                include_str!("take_over.lua")
+            )),
             status: Lua::new(concat!(
                 include_str!("look.lua"),
                 include_str!("status.lua")
