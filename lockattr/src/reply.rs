@@ -135,6 +135,7 @@ mod json {
 
     use super::{ERROR, JSON, KeptReply, ReplyError, TOO_LARGE, UNWRITTEN};
 
+    #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
     impl KeptReply {
         /// The reply, as a value of its type.
         ///

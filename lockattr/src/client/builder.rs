@@ -222,7 +222,7 @@ impl ClientBuilder {
     ///
     /// A call whose reply is larger has its value all the same: the mark is left without the reply, which is told
     /// at ERROR and counted in [`Stats::replies_not_kept`](crate::Stats::replies_not_kept), and later calls are
-    /// [`Error::NoReply`]. ZooKeeper keeps
+    /// [`Error::NoReply`]. What the calls within one leave with it counts together. ZooKeeper keeps
     /// 512 KiB at most.
     pub fn reply_limit(mut self, bytes: usize) -> Self {
         self.reply_limit = bytes;

@@ -50,6 +50,7 @@ impl Lease {
 }
 
 #[cfg(feature = "serde")]
+#[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl Lease {
     /// Says that the work is done, as [`mark_done`](Self::mark_done) does, and keeps its reply beside the mark, as
     /// JSON: later requests for the key are [`Error::Done`](crate::Error::Done) with that

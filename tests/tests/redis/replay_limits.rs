@@ -62,6 +62,28 @@ async fn a_reply_that_is_too_large_is_answered_once_and_then_told_with_its_size(
 }
 
 #[tokio::test]
+async fn what_one_release_leaves_is_bounded_as_a_whole() {
+    #[distributed_lock(key = ["text:a", "text:b"], client = locks)]
+    async fn around(locks: &Client, runs: &AtomicU32) -> Result<(), Error> {
+        text(locks, "a", 40_000, runs).await?;
+        text(locks, "b", 40_000, runs).await?;
+        Ok(())
+    }
+    let (_server, locks) = pair().await;
+    let runs = AtomicU32::new(0);
+    around(&locks, &runs).await.unwrap();
+    assert_eq!(text(&locks, "a", 2, &runs).await.unwrap().len(), 39_998);
+    match text(&locks, "b", 2, &runs).await {
+        Err(Error::NoReply { cause, .. }) => {
+            let bytes = 40_000;
+            assert_eq!(cause, ReplyError::TooLarge { bytes });
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
 async fn the_limit_is_the_clients_up_to_a_mebibyte() {
     let server = Server::start();
     let with = |limit| Client::builder().reply_limit(limit).connect(server.url());
