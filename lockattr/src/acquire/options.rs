@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
 use crate::limits;
-use crate::runtime::blocking;
+use crate::runtime::blocking::{self, Refusal};
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct CallOptions {
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
     /// Why the thread that asks may not wait for an answer.
-    pub(super) refused: Option<&'static str>,
+    pub(super) refused: Option<Refusal>,
 }
 
 /// What a call does while the store cannot be asked.

@@ -63,6 +63,7 @@ async fn is_refused(locks: Client) {
         assert!(told.contains("`job:1`"), "{told}");
     };
     refused(job(&locks, 1, || ()).unwrap_err());
+    refused(locally(&locks).unwrap_err());
     refused(locks.lock("job:1").acquire_blocking().unwrap_err());
     let lease = locks.lock("job:1").acquire().await.unwrap();
     refused(lease.token_blocking().unwrap_err());
@@ -305,12 +306,13 @@ fn marks_and_minimum_holds_are_left() {
     assert_eq!(tick(&locks), None);
 }
 
+#[distributed_lock(key = "job:1", on_unavailable = local, client = locks, blocking)]
+fn locally(locks: &Client) -> Result<bool, Error> {
+    Ok(job(locks, 1, || ()).is_ok())
+}
+
 #[test]
 fn an_outage_is_answered_within_its_bound() {
-    #[distributed_lock(key = "job:1", on_unavailable = local, client = locks, blocking)]
-    fn local(locks: &Client) -> Result<bool, Error> {
-        Ok(job(locks, 1, || ()).is_ok())
-    }
     let (server, locks) = pair();
     server.freeze();
     let start = Instant::now();
@@ -318,7 +320,7 @@ fn an_outage_is_answered_within_its_bound() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(start.elapsed() < BOUND + SLACK, "{:?}", start.elapsed());
     // What is inside joins the lock of this process.
-    assert!(local(&locks).unwrap());
+    assert!(locally(&locks).unwrap());
     server.thaw();
 }
 
