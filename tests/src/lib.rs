@@ -40,6 +40,7 @@ pub mod roles;
 pub mod seed;
 pub mod sentinel;
 pub mod server;
+pub mod threads;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod turn;

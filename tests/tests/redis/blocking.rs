@@ -136,26 +136,11 @@ fn threads_that_may_wait_do() {
 
 #[test]
 fn threads_exclude_each_other_and_are_woken() {
-    let (server, locks) = pair();
-    let other = Client::connect_blocking(server.url()).unwrap();
-    let (inside, runs) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = Server::start();
     let start = Instant::now();
-    thread::scope(|scope| {
-        for locks in [&locks, &other].repeat(8) {
-            scope.spawn(|| {
-                let body = || {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                    thread::sleep(Duration::from_millis(20));
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    runs.fetch_add(1, Ordering::SeqCst);
-                };
-                waiting_job(locks, 1, body).unwrap();
-            });
-        }
-    });
-    assert_eq!(runs.load(Ordering::SeqCst), 16);
-    assert!(start.elapsed() < Duration::from_millis(16 * 20) + SLACK);
-    assert_eq!(server.get("lock:job:1"), None);
+    tests::threads::exclude_each_other(&server.url());
+    assert!(start.elapsed() < SECOND + SLACK, "{:?}", start.elapsed());
+    assert_eq!(server.get("lock:threads"), None);
 }
 
 #[test]
