@@ -213,8 +213,8 @@ impl Context {
     }
 
     fn lease_options(&self, call: &CallOptions, several: bool) -> Result<LeaseOptions, String> {
-        if let Some(reason) = call.refused {
-            return Err(reason.to_owned());
+        if let Some(refusal) = call.refused {
+            return Err(refusal.reason().to_owned());
         }
         let mut options = call.lease_options(self.ttl)?;
         limits::permits(call.permits)?;

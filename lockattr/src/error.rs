@@ -86,8 +86,8 @@ pub enum Error {
     },
     /// The key could not be made from the arguments; the store was not asked.
     Key(KeyError),
-    /// A ttl, wait or other setting of this call is out of bounds, of the library's or of its store's;
-    /// nothing was asked for.
+    /// A ttl, wait or other setting of this call is out of bounds, of the library's or of its store's, or its
+    /// thread may not [wait for it](crate::distributed_lock#blocking); nothing was asked for.
     Invalid {
         /// The key, without the client's prefix.
         key: String,

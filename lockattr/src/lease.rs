@@ -326,9 +326,9 @@ impl Lease {
 
     fn may_wait(&self) -> Result<(), Error> {
         match blocking::refusal() {
-            Some(reason) => Err(Error::Invalid {
+            Some(refusal) => Err(Error::Invalid {
                 key: self.label().to_owned(),
-                reason: reason.to_owned(),
+                reason: refusal.reason().to_owned(),
             }),
             None => Ok(()),
         }

@@ -42,6 +42,7 @@ pub mod seed;
 pub mod sentinel;
 pub mod server;
 pub mod statuses;
+pub mod threads;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod turn;

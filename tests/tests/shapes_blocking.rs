@@ -288,3 +288,26 @@ fn a_panic_gives_the_key_back() {
     let again = locks.lock("panic:0").wait(wait).acquire_blocking();
     again.unwrap().release_blocking().unwrap();
 }
+
+/// Without locks, and in time that a test has stopped.
+#[tokio::test(start_paused = true)]
+async fn other_clients() {
+    let disabled = Client::disabled().unwrap();
+    let (memory, none) = (Client::connect("memory:").await.unwrap(), disabled.clone());
+    let held = memory.lock("plain:1").acquire().await.unwrap();
+    let its = memory.clone();
+    let calls = move || {
+        (
+            its.scope_blocking(|| plain(1)),
+            none.scope_blocking(|| plain(1)),
+        )
+    };
+    let (busy, ran) = tokio::task::spawn_blocking(calls).await.unwrap();
+    assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+    assert_eq!(ran.unwrap(), 1);
+    assert_eq!(disabled.stats().unguarded, 1);
+    held.release().await.unwrap();
+    let again = move || memory.scope_blocking(|| plain(1));
+    let again = tokio::task::spawn_blocking(again).await.unwrap();
+    assert_eq!(again.unwrap(), 1);
+}

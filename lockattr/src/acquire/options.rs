@@ -6,7 +6,7 @@ use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
 use crate::lease::OnceFrom;
 use crate::limits;
-use crate::runtime::blocking;
+use crate::runtime::blocking::{self, Refusal};
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub struct CallOptions {
     pub(super) when_unavailable: WhenUnavailable,
     pub(super) reruns: bool,
     /// Why the thread that asks may not wait for an answer.
-    pub(super) refused: Option<&'static str>,
+    pub(super) refused: Option<Refusal>,
 }
 
 /// What a call does while the store cannot be asked.

@@ -80,15 +80,33 @@ pub(crate) fn begin<F: Future>(future: F) {
     let _ = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
 }
 
-/// Why this thread may not wait just now.
-pub(crate) fn refusal() -> Option<&'static str> {
-    if is_thread_ending() {
-        return Some("the thread that asks for it is ending, and cannot wait");
+/// Why a thread may not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// What is thread-local is gone.
+    ThreadIsEnding,
+    /// It runs tasks.
+    IsOfRuntime,
+}
+
+impl Refusal {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::ThreadIsEnding => "the thread that asks is ending, and cannot wait",
+            Self::IsOfRuntime => {
+                "waiting would block a thread of a tokio runtime, which runs other tasks as well: call this in \
+                 `tokio::task::spawn_blocking`, or use the form that is `async`"
+            }
+        }
     }
-    (Handle::try_current().is_ok() && is_in_async_context()).then_some(
-        "waiting would block a thread of a tokio runtime, which runs other tasks as well: call this in \
-         `tokio::task::spawn_blocking`, or use the form that is `async`",
-    )
+}
+
+/// Why this thread may not wait just now.
+pub(crate) fn refusal() -> Option<Refusal> {
+    if is_thread_ending() {
+        return Some(Refusal::ThreadIsEnding);
+    }
+    (Handle::try_current().is_ok() && is_in_async_context()).then_some(Refusal::IsOfRuntime)
 }
 
 /// Whether what tokio keeps of this thread is gone already.

@@ -217,3 +217,9 @@ async fn nothing_is_left_of_waiters_that_give_up_or_are_dropped() {
     held.release().await.unwrap();
     nothing_left(&cluster).await;
 }
+
+#[test]
+fn threads_without_a_runtime_exclude_each_other() {
+    let cluster = Etcd::start(1);
+    tests::threads::exclude_each_other(&cluster.url());
+}

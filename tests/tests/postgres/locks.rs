@@ -196,3 +196,9 @@ async fn a_lock_costs_two_messages_and_a_handover_three() {
     );
     assert!(took < Duration::from_millis(700), "{took:?}");
 }
+
+#[test]
+fn threads_without_a_runtime_exclude_each_other() {
+    let server = Postgres::start();
+    tests::threads::exclude_each_other(&server.url());
+}

@@ -63,6 +63,7 @@ async fn is_refused(locks: Client) {
         assert!(told.contains("`job:1`"), "{told}");
     };
     refused(job(&locks, 1, || ()).unwrap_err());
+    refused(locally(&locks).unwrap_err());
     refused(locks.lock("job:1").acquire_blocking().unwrap_err());
     let lease = locks.lock("job:1").acquire().await.unwrap();
     refused(lease.token_blocking().unwrap_err());
@@ -135,26 +136,11 @@ fn threads_that_may_wait_do() {
 
 #[test]
 fn threads_exclude_each_other_and_are_woken() {
-    let (server, locks) = pair();
-    let other = Client::connect_blocking(server.url()).unwrap();
-    let (inside, runs) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let server = Server::start();
     let start = Instant::now();
-    thread::scope(|scope| {
-        for locks in [&locks, &other].repeat(8) {
-            scope.spawn(|| {
-                let body = || {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                    thread::sleep(Duration::from_millis(20));
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    runs.fetch_add(1, Ordering::SeqCst);
-                };
-                waiting_job(locks, 1, body).unwrap();
-            });
-        }
-    });
-    assert_eq!(runs.load(Ordering::SeqCst), 16);
-    assert!(start.elapsed() < Duration::from_millis(16 * 20) + SLACK);
-    assert_eq!(server.get("lock:job:1"), None);
+    tests::threads::exclude_each_other(&server.url());
+    assert!(start.elapsed() < SECOND + SLACK, "{:?}", start.elapsed());
+    assert_eq!(server.get("lock:threads"), None);
 }
 
 #[test]
@@ -305,12 +291,13 @@ fn marks_and_minimum_holds_are_left() {
     assert_eq!(tick(&locks), None);
 }
 
+#[distributed_lock(key = "job:1", on_unavailable = local, client = locks, blocking)]
+fn locally(locks: &Client) -> Result<bool, Error> {
+    Ok(job(locks, 1, || ()).is_ok())
+}
+
 #[test]
 fn an_outage_is_answered_within_its_bound() {
-    #[distributed_lock(key = "job:1", on_unavailable = local, client = locks, blocking)]
-    fn local(locks: &Client) -> Result<bool, Error> {
-        Ok(job(locks, 1, || ()).is_ok())
-    }
     let (server, locks) = pair();
     server.freeze();
     let start = Instant::now();
@@ -318,7 +305,7 @@ fn an_outage_is_answered_within_its_bound() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(start.elapsed() < BOUND + SLACK, "{:?}", start.elapsed());
     // What is inside joins the lock of this process.
-    assert!(local(&locks).unwrap());
+    assert!(locally(&locks).unwrap());
     server.thaw();
 }
 

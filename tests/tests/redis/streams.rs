@@ -172,6 +172,26 @@ async fn what_else_a_loss_is_answered_by() {
 }
 
 #[tokio::test]
+async fn a_grace_lets_a_stream_go_on_for_so_long() {
+    #[distributed_lock(key = "rows", on_lost = cancel("500ms"), client = locks)]
+    fn graced(locks: &Client, stream: Stepped<Row>) -> impl Stream<Item = Row> + use<> {
+        stream
+    }
+    let (_server, locks) = pair().await;
+    let endless: Steps<Row> = vec![step(Ok(1)), step(Ok(2)), Box::pin(pending())];
+    let mut stream = pin!(graced(&locks, stepped(endless)));
+    assert_eq!(next(&mut stream).await.unwrap().unwrap(), 1);
+    let shutdown = locks.shutdown();
+    let rest = async {
+        wait::until("it is shut down", || locks.stats().lost > 0).await;
+        let second = next(&mut stream).await;
+        assert_eq!(second.unwrap().unwrap(), 2);
+        is_lost(next(&mut stream).await, LossCause::Shutdown);
+    };
+    tokio::join!(shutdown, rest);
+}
+
+#[tokio::test]
 async fn a_stream_keeps_its_lease_while_nobody_polls_it() {
     let (server, locks) = pair().await;
     let mut stream = pin!(rows(&locks, stepped(vec![step(Ok(1)), step(Ok(2))])));

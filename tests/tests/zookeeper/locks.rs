@@ -259,3 +259,8 @@ async fn keys_that_are_more_than_a_request_may_have_are_told_before_they_are_sen
     one.release().await.unwrap();
     nothing_left(&mut control, &first, seconds(1)).await;
 }
+
+#[test]
+fn threads_without_a_runtime_exclude_each_other() {
+    tests::threads::exclude_each_other(&shared().url());
+}

@@ -36,8 +36,8 @@ impl ClientBuilder {
     /// # Errors
     /// Those of [`Client::connect_blocking`].
     pub fn connect_blocking(self, url: impl AsRef<str>) -> Result<Client, Error> {
-        if let Some(reason) = blocking::refusal() {
-            return Err(Error::Config(reason.to_owned()));
+        if let Some(refusal) = blocking::refusal() {
+            return Err(Error::Config(refusal.reason().to_owned()));
         }
         let client = self.connect_lazily(url)?;
         let keeper = Arc::clone(&client.0.keeper);
