@@ -50,7 +50,7 @@ fn ten_thousand_leases_taken_together_are_renewed_in_fifty_calls_spread_over_the
         for second in 0..seconds {
             let from = begin + Duration::from_secs(second);
             let until = from + Duration::from_secs(1);
-            let here = calls.iter().filter(|at| (from..until).contains(&**at));
+            let here = calls.iter().filter(|at| (from..until).contains(*at));
             assert!(here.count() <= 20, "{calls:?}");
         }
     }
