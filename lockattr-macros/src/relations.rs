@@ -74,6 +74,14 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
+    found.extend(of_one_key(args));
+    found
+}
+
+/// What is of one key, where there are several; and what goes with no mark.
+fn of_one_key(args: &Args) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let mut refuse = |name, message: String| found.push((name, message));
     let from_argument = comes_to_several(args);
     if (args.keys.len() > 1 || from_argument) && matches!(args.on_done, OnDone::Replay { .. }) {
         refuse(
