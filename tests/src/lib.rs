@@ -36,6 +36,7 @@ pub mod postgres;
 pub mod process;
 pub mod proxy;
 pub mod record;
+pub mod reruns;
 pub mod roles;
 pub mod seed;
 pub mod sentinel;

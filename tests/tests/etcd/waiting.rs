@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use lockattr::{Client, Lease};
 use tests::etcd::{Etcd, Key};
 use tests::record::Record;
+use tests::reruns::a_burst_costs_two_runs;
 use tests::wait;
 use tests::worker::Worker;
 
@@ -216,4 +217,11 @@ async fn nothing_is_left_of_waiters_that_give_up_or_are_dropped() {
     wait::within("their places go", SLACK, || queued(&cluster, "k") == 0).await;
     held.release().await.unwrap();
     nothing_left(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_events_during_a_run_one_is_seen_to_after_it() {
+    let cluster = Etcd::start(1);
+    let (locks, others) = (client(&cluster).await, client(&cluster).await);
+    a_burst_costs_two_runs(&locks, &others, TTL).await;
 }

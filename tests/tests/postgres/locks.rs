@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::postgres::Postgres;
+use tests::reruns::a_burst_costs_two_runs;
 use tests::wait;
 
 use crate::support::{SLACK, client, nap, pair, taken};
@@ -195,4 +196,11 @@ async fn a_lock_costs_two_messages_and_a_handover_three() {
         server.log()
     );
     assert!(took < Duration::from_millis(700), "{took:?}");
+}
+
+#[tokio::test]
+async fn of_many_events_during_a_run_one_is_seen_to_after_it() {
+    let (server, locks) = pair().await;
+    let others = client(&server).await;
+    a_burst_costs_two_runs(&locks, &others, SLACK * 4).await;
 }
