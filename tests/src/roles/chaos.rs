@@ -137,9 +137,9 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let one = random.below(keys.count);
     let two = (one + 1 + random.below(keys.count - 1)) % keys.count;
     let kind = if keys.have_slots {
-        random.below(10)
+        random.below(11)
     } else {
-        1 + random.below(9)
+        1 + random.below(10)
     };
     let label = match kind {
         0 => format!("slots:{one}"),
