@@ -74,7 +74,7 @@ pub(crate) struct Acquisition {
     /// Which function it is for.
     pub(crate) site: &'static CallSite,
     /// Which slot it holds of a lock with several.
-    slot: u16,
+    slot: u32,
     pub(crate) clock: Clock,
     flags: Flags,
     state: SharedState,
@@ -202,8 +202,8 @@ impl Acquisition {
 
     /// The store asks, or another caller has handed on, what becomes a lease by this.
     pub(crate) fn grant(&mut self, grant: Grant) {
-        // There are a thousand slots at most.
-        self.slot = u16::try_from(grant.slot).unwrap_or(u16::MAX);
+        // There are a million slots at most.
+        self.slot = u32::try_from(grant.slot).unwrap_or(u32::MAX);
         self.granted = grant.at;
         self.runs_until(grant.until);
         // The store granted before its answer came, which is now.
@@ -223,11 +223,11 @@ impl Acquisition {
 
     /// What the store is asked about, by its owner.
     pub(crate) fn claim<'a>(&'a self, owner: &'a str, ttl: Duration) -> Claim<'a> {
-        Claim::new(self.keys.locks(), owner, ttl).permits(self.keys.permits())
+        Claim::new(self.keys.locks(), owner, ttl).with(self.keys.sharing())
     }
 
     pub(crate) fn slot(&self) -> usize {
-        self.slot.into()
+        usize::try_from(self.slot).unwrap_or(usize::MAX)
     }
 
     pub(crate) fn is_unanswered(&self) -> bool {
@@ -312,7 +312,7 @@ impl Acquisition {
         self.clock == Clock::Real
             && !self.is_unanswered()
             && !self.may_be_shortened()
-            && self.keys.permits() == 1
+            && self.keys.sharing().is_alone()
             && left >= self.ttl() / 2
             && self.leaves().is_empty()
             && self.loss().is_none()

@@ -1,9 +1,10 @@
-//! What is locked: one key, all of several, or a slot of one.
+//! What is locked: one key, alone or beside others, or all of several.
 
 use std::slice;
 
 use crate::key::{self, Keys};
 use crate::redaction::Redactor;
+use crate::store::Sharing;
 
 /// The lock keys of one acquisition.
 #[derive(Clone, Debug, Default)]
@@ -12,8 +13,8 @@ pub(crate) struct LockKeys {
     locks: Locks,
     /// The length of the prefix.
     prefix: u16,
-    /// How many holders there may be at a time.
-    permits: u16,
+    /// Who may hold them at the same time.
+    sharing: Sharing,
 }
 
 #[derive(Clone, Debug)]
@@ -44,12 +45,17 @@ struct Redacted {
 }
 
 impl LockKeys {
-    pub(crate) fn new(prefix: &str, keys: Keys, permits: u32, redactor: Option<&Redactor>) -> Self {
+    pub(crate) fn new(
+        prefix: &str,
+        keys: Keys,
+        sharing: Sharing,
+        redactor: Option<&Redactor>,
+    ) -> Self {
         let locks = keys.into_iter().map(|key| key.prefixed(prefix));
+        // It has a few hundred bytes at most.
         let prefix = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
         Self {
-            // A prefix has a few hundred bytes, and a key a thousand permits, at most.
-            permits: u16::try_from(permits).unwrap_or(u16::MAX),
+            sharing,
             ..Self::of(locks, prefix, redactor)
         }
     }
@@ -80,7 +86,7 @@ impl LockKeys {
         Self {
             locks,
             prefix,
-            permits: 1,
+            sharing: Sharing::Alone,
         }
     }
 
@@ -126,9 +132,9 @@ impl LockKeys {
         keys(self.locks(), self.prefix)
     }
 
-    /// How many holders may be at a time.
-    pub(crate) fn permits(&self) -> u32 {
-        self.permits.into()
+    /// Who may hold them at the same time.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.sharing
     }
 
     /// The keys as errors and logs show them.
