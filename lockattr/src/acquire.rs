@@ -239,38 +239,36 @@ impl Context {
         if several && !store.several_locks {
             return Err("its store takes one key at a time, and there are several".to_owned());
         }
-        match sharing {
-            Sharing::Alone => {}
-            _ if several => {
-                return Err(
-                    "a key that several hold at a time is taken alone, and there are several keys"
-                        .to_owned(),
-                );
-            }
-            Sharing::Readers if !store.shared => {
-                return Err(
-                    "its store has no readers: it is to be asked without `shared`".to_owned(),
-                );
-            }
-            Sharing::Permits { .. } if !store.permits => {
-                return Err("its store lets a key have one holder at a time".to_owned());
-            }
-            Sharing::Permits { permits, .. } if permits > store.most_permits => {
-                return Err(format!(
-                    "its store lets a key have {} permits at most, not {permits}",
-                    store.most_permits
-                ));
-            }
-            Sharing::Permits { weight, .. } if weight > 1 && !store.weights => {
-                return Err(format!(
-                    "its store lets a holder have one permit, and it asks for a weight of {weight}"
-                ));
-            }
-            Sharing::Readers | Sharing::Permits { .. } => {}
-        }
+        self.check_sharing(sharing, several)?;
         options.reply_limit = self.most_of_a_reply();
         self.keeper.check_process()?;
         Ok(options)
+    }
+
+    /// Whether the store lets others hold a key so.
+    fn check_sharing(&self, sharing: Sharing, several: bool) -> Result<(), String> {
+        let store = self.keeper.store.limits();
+        match sharing {
+            Sharing::Alone => Ok(()),
+            _ if several => Err(
+                "a key that several hold at a time is taken alone, and there are several keys"
+                    .to_owned(),
+            ),
+            Sharing::Readers if !store.shared => {
+                Err("its store has no readers: it is to be asked without `shared`".to_owned())
+            }
+            Sharing::Permits { .. } if !store.permits => {
+                Err("its store lets a key have one holder at a time".to_owned())
+            }
+            Sharing::Permits { permits, .. } if permits > store.most_permits => Err(format!(
+                "its store lets a key have {} permits at most, not {permits}",
+                store.most_permits
+            )),
+            Sharing::Permits { weight, .. } if weight > 1 && !store.weights => Err(format!(
+                "its store lets a holder have one permit, and it asks for a weight of {weight}"
+            )),
+            Sharing::Readers | Sharing::Permits { .. } => Ok(()),
+        }
     }
 
     /// The most bytes that are kept of a reply.

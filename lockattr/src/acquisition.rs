@@ -73,8 +73,6 @@ pub(crate) struct Acquisition {
     common: Arc<Common>,
     /// Which function it is for.
     pub(crate) site: &'static CallSite,
-    /// Which slot it holds of a lock with several.
-    slot: u32,
     pub(crate) clock: Clock,
     flags: Flags,
     state: SharedState,
@@ -121,6 +119,8 @@ struct Aside {
 #[derive(Debug, Default)]
 struct More {
     options: Option<LeaseOptions>,
+    /// Which slot it holds of a lock with several.
+    slot: usize,
     shared: Option<Arc<SharedByHandles>>,
     /// More of those to wake at the end, by ticket.
     wakers: Vec<Option<Waker>>,
@@ -180,7 +180,6 @@ impl Acquisition {
             aside: Mutex::default(),
             common,
             site: options.site,
-            slot: 0,
             clock,
             flags: Flags::none()
                 .with(RENEWED, options.renew)
@@ -202,8 +201,9 @@ impl Acquisition {
 
     /// The store asks, or another caller has handed on, what becomes a lease by this.
     pub(crate) fn grant(&mut self, grant: Grant) {
-        // There are a million slots at most.
-        self.slot = u32::try_from(grant.slot).unwrap_or(u32::MAX);
+        if grant.slot > 0 {
+            self.aside().more().slot = grant.slot;
+        }
         self.granted = grant.at;
         self.runs_until(grant.until);
         // The store granted before its answer came, which is now.
@@ -227,7 +227,10 @@ impl Acquisition {
     }
 
     pub(crate) fn slot(&self) -> usize {
-        usize::try_from(self.slot).unwrap_or(usize::MAX)
+        if self.keys.sharing().is_alone() {
+            return 0;
+        }
+        self.aside().more.as_ref().map_or(0, |more| more.slot)
     }
 
     pub(crate) fn is_unanswered(&self) -> bool {

@@ -40,4 +40,10 @@ async fn another_word() {}
 #[distributed_lock(key = "n", on_busy = skip, permits = 3, cost = 2)]
 async fn another_name() {}
 
+#[distributed_lock(key = ["o:<ids>"], on_busy = skip, shared)]
+async fn readers_of_what_a_list_comes_to(ids: &[u64]) {}
+
+#[distributed_lock(key = "p", on_busy = skip, shared, once = "1h", on_done = replay)]
+async fn a_reply_for_all_readers() {}
+
 fn main() {}

@@ -48,6 +48,8 @@ impl Context {
             limits::permits(permits).map_err(invalid)?;
             limits::weight(weight, permits).map_err(invalid)?;
         }
+        self.check_sharing(terms.sharing, terms.keys.len() > 1)
+            .map_err(invalid)?;
         let ttl = limits::ttl(terms.ttl).map_err(invalid)?;
         self.keeper.check_process().map_err(invalid)?;
         self.check_open(keys.label())?;

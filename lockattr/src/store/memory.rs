@@ -31,8 +31,8 @@ pub(crate) use locks::{Refusal, Standing};
 /// be paused before the first lease is taken.
 ///
 /// [`expire`](Self::expire), [`take`](Self::take) and [`holder`](Self::holder) go by names. The name
-/// of a lock is its whole key, with the client's prefix. Of a key with `permits` this is the first
-/// slot, slot 0; the name of the next is `{lock:geo}1`, and so on. Of a `shared` key it is all readers.
+/// of a lock is its whole key, with the client's prefix, and stands for all who hold it. Of a key with
+/// `permits`, `{lock:geo}0` is the name of slot 0, and so on.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
@@ -161,7 +161,7 @@ impl Memory {
         });
     }
 
-    /// The owner that holds a name now; of several readers, the first.
+    /// The owner that holds a name now; of several, the first.
     #[must_use]
     pub fn holder(&self, name: &str) -> Option<String> {
         self.state().locks.holders(name).next().map(str::to_owned)

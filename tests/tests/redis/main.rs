@@ -89,6 +89,7 @@ mod rights;
 mod runtimes;
 mod secrets;
 mod sentinel;
+mod sharing_pairs;
 mod shutdown;
 mod shutdown_of_unpolled;
 mod simulated;

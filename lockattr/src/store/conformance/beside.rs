@@ -1,9 +1,11 @@
 //! Holders of several permits, and readers: who holds a lock beside whom, and who waits for it.
 
+use std::time::Duration;
+
 use super::promise::{FOUND, ORDER, Promise, RENEWS, TOGETHER, TOKEN};
 use super::subject::{Claimant, HeldSlot, Subject};
 use super::wakeups::WaitingClaim;
-use crate::store::{Acquired, Attempt, Found, Release, Renewal, Store, Token};
+use crate::store::{Acquired, Attempt, Found, Leave, Release, Renewal, Store, Token};
 
 /// Holders have no more permits together than there are, and those who want many have their turn. Asked of
 /// stores whose limits say that they can.
@@ -86,6 +88,14 @@ pub async fn readers(store: &dyn Store) {
     FOUND.holds(
         found != Found::Ours,
         format!("the release of who holds nothing was answered as {found:?}"),
+    );
+    // Nor is it where whoever was alone before comes late with its mark.
+    let minute = [Leave::Done(Duration::from_secs(60))];
+    let late = Release::held(0, &minute).keeping_marks();
+    let found = subject.release(&writer, late).await;
+    FOUND.holds(
+        found == Found::Another,
+        format!("a late mark under a lock of readers was answered as {found:?}"),
     );
     give_back_all(&subject, [(&one, grants[0])]).await;
     refused(&subject, &TOGETHER, &writer).await;

@@ -69,6 +69,16 @@ impl Claimant {
         self
     }
 
+    /// Beside nobody.
+    pub(super) fn alone(self) -> Self {
+        Self {
+            permits: 1,
+            weight: 1,
+            shared: false,
+            ..self
+        }
+    }
+
     /// Of a lock with as many permits.
     pub(super) fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;

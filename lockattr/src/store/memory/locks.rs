@@ -194,7 +194,7 @@ impl Locks {
             });
         self.take_out(lock, |entry| names::is_under(entry, slot));
         let mut stored = Stored::alone(Holder::new(owner), ttl);
-        if slot > 0 || permits.is_some() {
+        if let Some(slot) = slot {
             stored.slot = slot;
             stored.sharing = Sharing::Permits {
                 permits: permits.unwrap_or(u32::MAX),
@@ -204,7 +204,7 @@ impl Locks {
         self.put(lock, stored);
     }
 
-    /// Who holds a name: one, or all the readers.
+    /// Who holds a name: of a lock with several holders, all of them.
     pub(super) fn holders(&mut self, name: &str) -> impl Iterator<Item = &str> {
         let (lock, slot) = names::parts(name);
         let entries = self.live(lock).iter();
