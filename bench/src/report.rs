@@ -164,6 +164,7 @@ pub fn render(names: &[&str]) {
     text.push_str(include_str!("spans.md"));
     text.push_str(include_str!("tracked.md"));
     text.push_str(include_str!("day.md"));
+    text.push_str(include_str!("forms.md"));
     text.push_str(include_str!("etcd.md"));
     text.push('\n');
     text.push_str(include_str!("postgres.md"));

@@ -6,12 +6,16 @@ use syn::{Error, Expr, LitStr, Path};
 
 use crate::duration;
 use crate::errors::CollectedErrors;
-use crate::known::{BLOCKING, meant, unknown};
+use crate::known::{BLOCKING, SHARED, meant, unknown};
 use crate::raw::{self, Argument};
 use crate::relations;
 use crate::values::{self, Chosen, DurationValue, ungrouped};
 
 /// The arguments of one attribute. An argument with an error keeps its default.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that is written or not"
+)]
 pub(crate) struct Args {
     /// One, or several that are taken together.
     pub(crate) keys: Vec<LitStr>,
@@ -30,6 +34,9 @@ pub(crate) struct Args {
     pub(crate) on_done: OnDone,
     /// Of type `u32`.
     pub(crate) permits: Option<Expr>,
+    /// The same.
+    pub(crate) weight: Option<Expr>,
+    pub(crate) shared: bool,
     pub(crate) bind: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) redact: Option<bool>,
@@ -92,6 +99,8 @@ impl Args {
             once_from_begin: false,
             on_done: OnDone::Skip,
             permits: None,
+            weight: None,
+            shared: false,
             bind: None,
             client: None,
             redact: None,
@@ -113,7 +122,8 @@ impl Args {
             if written == BLOCKING {
                 args.blocking = Some(name.span());
             }
-            let span = value.as_ref().map_or(attribute, Expr::span);
+            args.shared |= written == SHARED;
+            let span = value.as_ref().map_or(name.span(), Expr::span);
             if let Some(value) = value {
                 errors.keep(args.set(&name, ungrouped(value)));
             }
@@ -180,6 +190,7 @@ impl Args {
             }
             "once" => self.once = Some(values::duration("once", value, duration::PERIOD)?),
             "permits" => self.permits = Some(values::permits(value)?),
+            "weight" => self.weight = Some(values::weight(value)?),
             "bind" => self.bind = Some(values::bind(&value)?),
             "client" => self.client = Some(values::client(value)?),
             "redact" => self.redact = Some(values::flag("redact", &value)?),

@@ -5,8 +5,9 @@ use syn::Error;
 
 use crate::suggest::{list, nearest};
 
-/// Every argument there is, with a value that it may have, in the order of the documentation.
-const ARGUMENTS: [(&str, &str); 18] = [
+/// Every argument there is, with a value that it may have, in the order of the documentation. What stands alone
+/// has none.
+const ARGUMENTS: [(&str, &str); 20] = [
     ("key", "\"sync:<user_id>\""),
     ("ttl", "\"30s\""),
     ("wait", "\"5s\""),
@@ -20,6 +21,8 @@ const ARGUMENTS: [(&str, &str); 18] = [
     ("once_from", "begin"),
     ("on_done", "skip"),
     ("permits", "3"),
+    ("weight", "2"),
+    (SHARED, ""),
     ("bind", "lease"),
     ("client", "self.locks"),
     ("redact", "true"),
@@ -27,15 +30,22 @@ const ARGUMENTS: [(&str, &str); 18] = [
     ("crate", "::lockattr"),
 ];
 
-/// The argument that is a word alone.
+/// Arguments that are a word alone.
 pub(crate) const BLOCKING: &str = "blocking";
+pub(crate) const SHARED: &str = "shared";
+
+pub(crate) fn stands_alone(name: &Ident) -> bool {
+    ARGUMENTS
+        .iter()
+        .any(|(known, value)| value.is_empty() && name == known)
+}
 
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     ARGUMENTS.into_iter().map(|(name, _)| name)
 }
 
 /// Synonyms of arguments, whose spelling is not near the name itself.
-pub(crate) const MEANINGS: [(&[&str], &str); 14] = [
+pub(crate) const MEANINGS: [(&[&str], &str); 16] = [
     (
         &["timeout", "time_out", "deadline"],
         "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
@@ -91,6 +101,14 @@ pub(crate) const MEANINGS: [(&[&str], &str); 14] = [
             "semaphore",
         ],
         "did you mean `permits`?",
+    ),
+    (
+        &["cost", "units", "amount", "share"],
+        "did you mean `weight`?",
+    ),
+    (
+        &["read", "reader", "readers", "read_lock", "rw", "rwlock"],
+        "did you mean `shared`?",
     ),
     (
         &[
@@ -153,11 +171,11 @@ pub(crate) const MEANINGS: [(&[&str], &str); 14] = [
 /// Input:  `ttl`
 /// Output: `ttl = "30s"`
 pub(crate) fn example(name: &str) -> String {
-    if name == BLOCKING {
-        return name.to_owned();
-    }
     let known = ARGUMENTS.iter().find(|(known, _)| *known == name);
     let value = known.map_or("…", |(_, value)| value);
+    if value.is_empty() {
+        return name.to_owned();
+    }
     format!("{name} = {value}")
 }
 

@@ -380,11 +380,16 @@ fn option_tokens(
         let duration = duration_tokens(private, duration?, locals);
         Some((option, quote_spanned! {ours=> , #duration }))
     });
-    let permits = args.permits.as_ref().map(|permits| {
+    let numbers = [
+        ("permits", args.permits.as_ref()),
+        ("weight", args.weight.as_ref()),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(option, number)| {
         let ty = quote_spanned! {ours=> #private::core::primitive::u32 };
-        let permits = typed(permits, &ty, locals);
-        ("permits", quote_spanned! {ours=> , #permits })
+        let number = typed(number?, &ty, locals);
+        Some((option, quote_spanned! {ours=> , #number }))
     });
+    let shared = args.shared.then(|| ("shared", TokenStream::new()));
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
     let once_from = args.once_from_begin.then(|| {
         let from = quote_spanned! {ours=> , #private::OnceFrom::Begin };
@@ -407,7 +412,8 @@ fn option_tokens(
     for (option, value) in rerun
         .into_iter()
         .chain(durations)
-        .chain(permits)
+        .chain(numbers)
+        .chain(shared)
         .chain(renew)
         .chain(once_from)
         .chain(redact)

@@ -9,7 +9,7 @@ use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
 
 use crate::duration;
 use crate::errors::CollectedErrors;
-use crate::known::{BLOCKING, argument_with, example, meant, names};
+use crate::known::{BLOCKING, argument_with, example, meant, names, stands_alone};
 
 /// `ttl = "30s"`
 pub(crate) struct Argument {
@@ -71,7 +71,7 @@ fn argument(input: ParseStream<'_>, errors: &mut CollectedErrors) -> Result<Argu
     }
     let name = input.call(Ident::parse_any)?;
     let ends = input.is_empty() || input.peek(Token![,]);
-    if ends && name == BLOCKING {
+    if ends && stands_alone(&name) {
         return Ok(Argument {
             name: Some(name),
             value: None,
@@ -124,8 +124,13 @@ fn bare(name: &Ident) -> Option<Error> {
 }
 
 fn value(name: &Ident, input: ParseStream<'_>) -> Result<Expr, Error> {
-    if name == BLOCKING {
-        let message = "`blocking` has no value: write it alone, or leave it out where the function is `async`";
+    if stands_alone(name) {
+        let unless = if name == BLOCKING {
+            " where the function is `async`"
+        } else {
+            ""
+        };
+        let message = format!("`{name}` has no value: write it alone, or leave it out{unless}");
         return Err(Error::new_spanned(name, message));
     }
     let example = example(&name.to_string());

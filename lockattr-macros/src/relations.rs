@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::args::{Args, OnBusy, OnDone, OnLost};
-use crate::values::DurationValue;
+use crate::values::{self, DurationValue};
 
 /// Each contradiction, and the argument at which it is reported.
 pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
@@ -66,6 +66,21 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
+    if matches!(args.on_busy, OnBusy::Rerun) && args.once.is_some() {
+        refuse(
+            "on_busy",
+            "`on_busy = rerun` and `once` contradict each other: the one runs what came meanwhile, and \
+             the other keeps it from running\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    of_several_holders(args, &mut refuse);
+    of_several_keys(args, &mut refuse);
+    found
+}
+
+/// What contradicts that several hold the key.
+fn of_several_holders(args: &Args, refuse: &mut impl FnMut(&'static str, String)) {
     if args.once.is_some() && args.permits.is_some() {
         refuse(
             "permits",
@@ -74,16 +89,51 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    found.extend(of_one_key(args));
-    found
+    if args.once.is_some() && args.shared {
+        refuse(
+            "shared",
+            "`once` and `shared` contradict each other: work that is done is done for all \
+             readers of the key\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if args.shared && args.permits.is_some() {
+        refuse(
+            "shared",
+            "`shared` and `permits` contradict each other: readers are not counted\nleave out one \
+             of the two"
+                .to_owned(),
+        );
+    }
+    match (&args.weight, &args.permits) {
+        (Some(_), None) => refuse(
+            "weight",
+            "`weight` is for `permits`: it says how many of them a holder takes".to_owned(),
+        ),
+        (Some(weight), Some(permits)) => {
+            if let (Some(weight), Some(permits)) =
+                (values::written(weight), values::written(permits))
+                && weight > permits
+            {
+                refuse(
+                    "weight",
+                    format!(
+                        "`weight` is larger than `permits`: {weight} of {permits} are never to be had"
+                    ),
+                );
+            }
+        }
+        (None, _) => {}
+    }
 }
 
-/// What is of one key, where there are several; and what goes with no mark.
-fn of_one_key(args: &Args) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
-    let mut refuse = |name, message: String| found.push((name, message));
+/// What contradicts that there are several keys.
+fn of_several_keys(args: &Args, refuse: &mut impl FnMut(&'static str, String)) {
     let from_argument = comes_to_several(args);
-    if (args.keys.len() > 1 || from_argument) && matches!(args.on_done, OnDone::Replay { .. }) {
+    if args.keys.len() <= 1 && !from_argument {
+        return;
+    }
+    if matches!(args.on_done, OnDone::Replay { .. }) {
         refuse(
             "on_done",
             "`on_done = replay` keeps the reply of one key, and `key` names several: two lists may share \
@@ -92,31 +142,23 @@ fn of_one_key(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    if from_argument && args.permits.is_some() {
-        refuse(
-            "permits",
-            "`permits` are of one key, and a list may come to several\nwrite the key without brackets"
-                .to_owned(),
-        );
+    for (name, given, verb, holders) in [
+        ("permits", args.permits.is_some(), "are", "holders"),
+        ("shared", args.shared, "is", "readers"),
+    ] {
+        if given {
+            let advice = if from_argument {
+                "and a list may come to several\nwrite the key without brackets".to_owned()
+            } else {
+                format!(
+                    "and there are several\nlock the key that has several {holders} in a function of \
+                     its own"
+                )
+            };
+            refuse(name, format!("`{name}` {verb} of one key, {advice}"));
+        }
     }
-    if args.keys.len() > 1 && args.permits.is_some() {
-        refuse(
-            "permits",
-            "`permits` are of one key, and there are several\nlock the key that has several \
-             holders in a function of its own"
-                .to_owned(),
-        );
-    }
-    let rerun = matches!(args.on_busy, OnBusy::Rerun);
-    if rerun && args.once.is_some() {
-        refuse(
-            "on_busy",
-            "`on_busy = rerun` and `once` contradict each other: the one runs what came meanwhile, and \
-             the other keeps it from running\nleave out one of the two"
-                .to_owned(),
-        );
-    }
-    if rerun && (args.keys.len() > 1 || from_argument) {
+    if matches!(args.on_busy, OnBusy::Rerun) {
         refuse(
             "on_busy",
             "`on_busy = rerun` is of one `key`, and there are several: a run of other keys would not see \
@@ -124,7 +166,6 @@ fn of_one_key(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    found
 }
 
 /// Whether the only key of a list has a value in it, which may stand for many.

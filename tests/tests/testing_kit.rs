@@ -127,6 +127,51 @@ async fn a_lock_that_somebody_else_holds_is_busy_until_its_ttl_is_over() {
     sync(1, Duration::ZERO).await.expect("its ttl is over");
 }
 
+#[distributed_lock(key = "doc:<id>", shared)]
+async fn read(id: u64, length: Duration) -> Result<(), Error> {
+    sleep(length).await;
+    Ok(())
+}
+
+#[distributed_lock(key = "api", permits = 3, weight = weight)]
+async fn call(weight: u32, length: Duration) -> Result<(), Error> {
+    sleep(length).await;
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_to_a_key_concerns_all_who_hold_it() {
+    let locks = TestLocks::install();
+    let minute = Duration::from_secs(60);
+    for cause in [LossCause::Deleted, LossCause::Taken] {
+        let fault = |key| match cause {
+            LossCause::Deleted => locks.expire(key),
+            _ => locks.hold_elsewhere(key, minute),
+        };
+        let readers = [(); 2].map(|()| tokio::spawn(read(1, LONG)));
+        let callers = [1, 2].map(|weight| tokio::spawn(call(weight, LONG)));
+        sleep(Duration::from_secs(1)).await;
+        assert!(matches!(call(1, LONG).await, Err(Error::Busy { .. })));
+        fault("doc:1");
+        fault("api");
+        for holder in readers.into_iter().chain(callers) {
+            let told = holder.await.expect("no panic");
+            assert!(
+                matches!(&told, Err(Error::Lost { cause: found, .. }) if *found == cause),
+                "{told:?}"
+            );
+        }
+        let taken = cause == LossCause::Taken;
+        for answer in [read(1, minute).await, call(3, minute).await] {
+            match answer {
+                Ok(()) => assert!(!taken),
+                Err(Error::Busy { holder, .. }) => assert!(taken && holder == "elsewhere:1"),
+                told => panic!("{told:?}"),
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_refuses_is_slow_and_is_mended() {
     let locks = TestLocks::install();

@@ -93,7 +93,7 @@ pub(super) fn take_now(keeper: &Arc<Keeper>, mut call: Call) -> Rare<'_, Lease> 
             takes: None,
             ..caller.entrant(&call)
         };
-        let alone = || keeper.queues.alone(queue, call.keys.permits());
+        let alone = || keeper.queues.alone(queue, call.keys.sharing().places());
         let front = match keeper.enter(queue, entrant) {
             Entry::Front(front) => front,
             Entry::Busy(busy) if busy.is_here() => return Err(caller.busy(&call, busy)),
@@ -123,7 +123,7 @@ pub(super) fn take_over<'a>(
         if keeper.is_closed() {
             return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
         }
-        let front = keeper.queues.alone(queue, call.keys.permits());
+        let front = keeper.queues.alone(queue, call.keys.sharing().places());
         let now = call.clock.now();
         let mut asked = Asked::new(keeper, &mut call, queue, now);
         match asked.take_over(owner, slot).await {
@@ -150,10 +150,10 @@ impl Caller<'_> {
         // A lease that is handed over runs out sooner than a new one, unless it is renewed; `min_hold`
         // needs all of it at once.
         let options = &call.options;
-        let takes = call.keys.permits() == 1 && options.renew && options.min_hold.is_zero();
+        let takes = call.keys.sharing().is_alone() && options.renew && options.min_hold.is_zero();
         let now = call.clock.now();
         Entrant {
-            permits: call.keys.permits(),
+            sharing: call.keys.sharing(),
             waits: call.waits,
             takes: takes.then(|| call.ttl()),
             now,

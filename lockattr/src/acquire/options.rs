@@ -7,6 +7,7 @@ use crate::call_site::CallSite;
 use crate::lease::OnceFrom;
 use crate::limits;
 use crate::runtime::blocking::{self, Refusal};
+use crate::store::{Claim, Sharing};
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,8 @@ pub struct CallOptions {
     once_from: OnceFrom,
     grace: Option<Duration>,
     pub(super) permits: u32,
+    pub(super) weight: u32,
+    pub(super) shared: bool,
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
     pub(super) reruns: bool,
@@ -51,6 +54,8 @@ impl CallOptions {
             once_from: OnceFrom::End,
             grace: None,
             permits: 1,
+            weight: 1,
+            shared: false,
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
             reruns: false,
@@ -133,9 +138,21 @@ impl CallOptions {
         self
     }
 
-    /// How many holders the key has at a time.
+    /// How many permits the key has.
     pub const fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// How many of the permits are taken.
+    pub const fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Whether others may hold the key beside it that say so as well.
+    pub const fn shared(mut self) -> Self {
+        self.shared = true;
         self
     }
 
@@ -155,6 +172,27 @@ impl CallOptions {
     pub const fn local_when_unavailable(mut self) -> Self {
         self.when_unavailable = WhenUnavailable::Local;
         self
+    }
+
+    /// Who may hold the key at the same time, if everything is in bounds.
+    pub(super) fn sharing(&self) -> Result<Sharing, String> {
+        limits::permits(self.permits)?;
+        limits::weight(self.weight, self.permits)?;
+        if self.shared && self.permits > 1 {
+            return Err(
+                "`shared` and `permits` contradict each other: readers are not counted".to_owned(),
+            );
+        }
+        let claim = Claim::new(&[], "", Duration::ZERO);
+        let claim = claim.permits(self.permits).weight(self.weight);
+        let sharing = claim.shared(self.shared).sharing();
+        if !sharing.is_alone() && self.once.is_some() {
+            return Err(
+                "`once` is of a key with one holder at a time: work that is done is done for all of them"
+                    .to_owned(),
+            );
+        }
+        Ok(sharing)
     }
 
     /// How a lease is held, if everything is in bounds.

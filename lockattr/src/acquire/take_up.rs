@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::key::{Key, Keys};
 use crate::lease::{Lease, Terms};
 use crate::limits;
+use crate::store::Sharing;
 
 impl Context {
     /// Cancel-safe: a future that is dropped at any point gives back what it may have taken over.
@@ -30,7 +31,7 @@ impl Context {
         let keys = terms.keys.iter().map(|key| Key::new(key.as_str()));
         let keys = Keys::all(keys).map_err(Error::Key)?;
         let redactor = self.redaction.of_call(terms.redact.then_some(true));
-        let keys = LockKeys::new(&self.prefix, keys, terms.permits, redactor);
+        let keys = LockKeys::new(&self.prefix, keys, terms.sharing, redactor);
         let invalid = |reason| Error::Invalid {
             key: keys.label().to_owned(),
             reason,
@@ -43,7 +44,12 @@ impl Context {
         if !self.keeper.store.limits().hand_off {
             return Err(invalid("its store has no lease taken up".to_owned()));
         }
-        limits::permits(terms.permits).map_err(invalid)?;
+        if let Sharing::Permits { permits, weight } = terms.sharing {
+            limits::permits(permits).map_err(invalid)?;
+            limits::weight(weight, permits).map_err(invalid)?;
+        }
+        self.check_sharing(terms.sharing, terms.keys.len() > 1)
+            .map_err(invalid)?;
         let ttl = limits::ttl(terms.ttl).map_err(invalid)?;
         self.keeper.check_process().map_err(invalid)?;
         self.check_open(keys.label())?;

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use super::Client;
 use crate::error::Error;
 use crate::key::Key;
-use crate::limits;
 use crate::owner;
 use crate::store::{Entry, EntryKind, Listed, Store as _};
 
@@ -25,10 +24,12 @@ pub enum Status {
     /// It is held.
     #[non_exhaustive]
     Held {
-        /// Who holds it: one, or as many of the key's `permits` as are taken, by slot.
+        /// Who holds it: one; or all readers; or all that have some of its `permits`, by slot.
         holders: Vec<Holder>,
-        /// How many holders it has at a time, as far as those that hold it say so.
+        /// How many permits it has, as far as those that hold it say so; 1 where it is held alone or by readers.
         permits: u32,
+        /// Whether those that hold it are readers, beside whom others may read: `shared`.
+        shared: bool,
         /// How many wait for it.
         waiters: u64,
     },
@@ -43,8 +44,9 @@ pub enum Status {
 }
 
 impl Status {
-    /// Whether a call with as many `permits` as the holders count would be granted the key now, if nobody comes
-    /// before it.
+    /// Whether a call that wants the key alone would be granted it now, or one of as many `permits` as its holders
+    /// count, if nobody comes before it. Of a key that readers hold it says `false`: others may read, and nobody
+    /// may have it alone.
     #[must_use]
     pub fn is_free(&self) -> bool {
         match self {
@@ -52,12 +54,13 @@ impl Status {
             Self::Held {
                 holders,
                 permits,
-                waiters,
+                shared: false,
+                waiters: 0,
             } => {
-                let permits = usize::try_from(*permits).unwrap_or(usize::MAX);
-                *waiters == 0 && holders.len() < permits
+                let weights = holders.iter().map(|holder| u64::from(holder.weight));
+                weights.sum::<u64>() < u64::from(*permits)
             }
-            Self::Done { .. } => false,
+            Self::Held { .. } | Self::Done { .. } => false,
         }
     }
 }
@@ -74,8 +77,10 @@ pub struct Holder {
     pub since: Option<SystemTime>,
     /// For how long its lease runs unless it is renewed.
     pub remaining: Duration,
-    /// Which slot, of a key with `permits`; 0 where there is one.
+    /// Which slot, of a key with `permits`; 0 without them.
     pub slot: usize,
+    /// How many of the permits it has; 1 without them.
+    pub weight: u32,
     /// Whether it has given the key back, which stays closed for its `min_hold`.
     pub has_left: bool,
 }
@@ -85,7 +90,6 @@ pub struct Holder {
 pub struct StatusRequest<'a> {
     client: &'a Client,
     key: Result<Key, Error>,
-    permits: u32,
 }
 
 impl Client {
@@ -98,8 +102,8 @@ impl Client {
     /// answer is what stood there in one moment: on a Redis server by one command, over a quorum as a majority of
     /// the nodes has it; in etcd the rest of a lease is asked for after that, in whole seconds, and ZooKeeper
     /// knows since when a place is in the queue, and not when it came to its head. There the remaining time of a
-    /// holder is its ttl, and that of a mark is counted by this machine's clock. Of a Redis server a user needs
-    /// `+zcard` beside the rights of a client. While a hash slot of a cluster moves, waiters are not counted.
+    /// holder is its ttl, and that of a mark is counted by this machine's clock. While a hash slot of a cluster moves,
+    /// waiters are not counted. Of a key with many readers or holders of permits all are read and told.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
@@ -127,40 +131,24 @@ impl Client {
         let context = &self.0;
         let key = Key::with_room(key.as_ref(), context.prefix.len());
         let key = key.map_err(|error| Error::Key(context.shown_error(error, None)));
-        StatusRequest {
-            client: self,
-            key,
-            permits: 1,
-        }
+        StatusRequest { client: self, key }
     }
 }
 
 impl StatusRequest<'_> {
-    /// Looks at so many slots of a key with `permits`: one where this is not called, from 1 to 1,000.
-    ///
-    /// On Redis each slot is a key of its own, which has to be asked for. Where the first one is held, it says how
-    /// many there are, and the others are looked at with a second command; where it is free, others may be held
-    /// that nobody has asked for.
-    pub fn permits(mut self, permits: u32) -> Self {
-        self.permits = permits;
-        self
-    }
-
     async fn ask(self) -> Result<Status, Error> {
         let context = &self.client.0;
         let key = self.key?;
         let told = context.told_key(key.as_str());
         let keeper = &context.keeper;
-        let checked = keeper.check_process();
-        let permits = checked.and_then(|()| limits::permits(self.permits));
-        let permits = permits.map_err(|reason| Error::Invalid {
+        keeper.check_process().map_err(|reason| Error::Invalid {
             key: told.clone(),
             reason,
         })?;
         let lock = key.prefixed(&context.prefix);
-        let asked = keeper.ask_store(keeper.store.status(&lock, permits)).await;
+        let asked = keeper.ask_store(keeper.store.status(&lock)).await;
         let listed = asked.map_err(|error| error.told_of(&told))?;
-        read(told, permits, listed)
+        read(told, listed)
     }
 }
 
@@ -179,21 +167,22 @@ impl fmt::Debug for StatusRequest<'_> {
         let key = self.key.as_ref().map(|key| context.told_key(key.as_str()));
         f.debug_struct("StatusRequest")
             .field("key", &key)
-            .field("permits", &self.permits)
             .finish_non_exhaustive()
     }
 }
 
-fn read(key: String, asked: u32, listed: Listed) -> Result<Status, Error> {
+fn read(key: String, listed: Listed) -> Result<Status, Error> {
     let Listed {
         entries,
         permits,
+        shared,
         waiters,
         ..
     } = listed;
     let mut holders = Vec::with_capacity(entries.len());
     for Entry {
         slot,
+        weight,
         kind,
         remaining,
         ..
@@ -211,6 +200,7 @@ fn read(key: String, asked: u32, listed: Listed) -> Result<Status, Error> {
             since,
             remaining,
             slot,
+            weight,
             has_left,
         });
     }
@@ -219,7 +209,8 @@ fn read(key: String, asked: u32, listed: Listed) -> Result<Status, Error> {
     }
     Ok(Status::Held {
         holders,
-        permits: permits.unwrap_or(1).max(asked),
+        permits: permits.unwrap_or(1),
+        shared,
         waiters,
     })
 }

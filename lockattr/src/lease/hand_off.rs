@@ -10,6 +10,7 @@ use super::Lease;
 use crate::acquisition::Event;
 use crate::error::{Error, StoreError};
 use crate::limits;
+use crate::store::Sharing;
 
 /// What a text of this form begins with.
 const FORM: &str = "lockattr-lease";
@@ -58,8 +59,8 @@ impl Lease {
     /// neither, and the key stays held; where nobody [takes it up](crate::Client::take_up), it is free when the
     /// rest of its ttl is over, of which two thirds at least are left while renewals go well.
     ///
-    /// What is left of `min_hold` and `max_hold` goes along, and so do `once`, `permits`, `renew` and the ttl. Of
-    /// `max_hold` the time on the way is taken off, by the clocks of the two machines.
+    /// What is left of `min_hold` and `max_hold` goes along, and so do `once`, `permits` with `weight`, `shared`,
+    /// `renew` and the ttl. Of `max_hold` the time on the way is taken off, by the clocks of the two machines.
     ///
     /// The store is not asked. In Redis and Valkey, a cluster included, and in `memory:`; other stores refuse it.
     ///
@@ -129,7 +130,7 @@ pub(crate) struct Terms {
     pub(crate) redact: bool,
     pub(crate) owner: String,
     pub(crate) slot: usize,
-    pub(crate) permits: u32,
+    pub(crate) sharing: Sharing,
     pub(crate) ttl: Duration,
     pub(crate) renew: bool,
     /// What is left of it.
@@ -154,7 +155,7 @@ impl Terms {
             redact: keys.redactor().is_some(),
             owner: acquisition.owner(),
             slot: acquisition.slot(),
-            permits: keys.permits(),
+            sharing: keys.sharing(),
             ttl: acquisition.ttl(),
             renew: acquisition.renews(),
             min_hold: acquisition.closed(),
@@ -183,10 +184,17 @@ impl Terms {
         field("owner", &self.owner);
         let millis = |length: Duration| length.as_millis().to_string();
         let flag = |flag: bool| u8::from(flag).to_string();
+        let (permits, shared) = match self.sharing {
+            Sharing::Alone => (None, false),
+            Sharing::Readers => (None, true),
+            Sharing::Permits { permits, weight } => (Some((permits, weight)), false),
+        };
         let numbers = [
             ("redact", Some(flag(self.redact))),
             ("slot", Some(self.slot.to_string())),
-            ("permits", Some(self.permits.to_string())),
+            ("permits", permits.map(|(permits, _)| permits.to_string())),
+            ("weight", permits.map(|(_, weight)| weight.to_string())),
+            ("shared", shared.then(|| flag(true))),
             ("ttl", Some(millis(self.ttl))),
             ("renew", Some(flag(self.renew))),
             ("min_hold", Some(millis(self.min_hold))),
@@ -235,7 +243,7 @@ impl Terms {
             redact: false,
             owner: String::new(),
             slot: 0,
-            permits: 1,
+            sharing: Sharing::Alone,
             ttl: Duration::ZERO,
             renew: true,
             min_hold: Duration::ZERO,
@@ -244,6 +252,7 @@ impl Terms {
             once_from_begin: false,
             token: None,
         };
+        let (mut permits, mut weight, mut shared) = (1, 1, false);
         let mut at = None;
         for field in fields.split('&') {
             let (name, value) = field.split_once('=')?;
@@ -255,7 +264,9 @@ impl Terms {
                 "owner" => terms.owner = value,
                 "redact" => terms.redact = value == "1",
                 "slot" => terms.slot = value.parse().ok()?,
-                "permits" => terms.permits = value.parse().ok()?,
+                "permits" => permits = value.parse().ok()?,
+                "weight" => weight = value.parse().ok()?,
+                "shared" => shared = value == "1",
                 "ttl" => terms.ttl = millis()?,
                 "renew" => terms.renew = value == "1",
                 "min_hold" => terms.min_hold = millis()?,
@@ -267,6 +278,11 @@ impl Terms {
                 _ => return None,
             }
         }
+        terms.sharing = match (shared, permits) {
+            (true, _) => Sharing::Readers,
+            (false, 1) => Sharing::Alone,
+            (false, permits) => Sharing::Permits { permits, weight },
+        };
         // Clocks differ: what it was under way is no less than nothing.
         let under_way = since_epoch().saturating_sub(at?);
         terms.max_hold = terms.max_hold.map(|max| max.saturating_sub(under_way));
@@ -323,7 +339,10 @@ mod tests {
             redact: true,
             owner: "019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-3:7".to_owned(),
             slot: 2,
-            permits: 3,
+            sharing: Sharing::Permits {
+                permits: 7,
+                weight: 3,
+            },
             ttl: Duration::from_secs(30),
             renew: false,
             min_hold: Duration::from_millis(7),
@@ -340,6 +359,10 @@ mod tests {
         assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
         assert!(text.parse::<Terms>() == Ok(terms()));
         assert!(format!(" {text}\n").parse::<Terms>() == Ok(terms()));
+        for sharing in [Sharing::Alone, Sharing::Readers] {
+            let terms = || Terms { sharing, ..terms() };
+            assert!(terms().written().parse::<Terms>() == Ok(terms()));
+        }
     }
 
     #[test]

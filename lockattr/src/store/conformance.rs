@@ -26,6 +26,7 @@
 
 use super::Store;
 
+mod beside;
 mod drops;
 mod grants;
 mod hand_off;
@@ -42,6 +43,7 @@ pub(crate) mod servers;
 #[cfg(test)]
 mod tests;
 
+pub use beside::{readers, weights};
 pub use drops::drops;
 pub use grants::{excludes, expires, grants, recognises, renews, shortens};
 pub use hand_off::hand_off;
@@ -66,6 +68,8 @@ pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     tokens(&make().await).await;
     several_locks(&make().await).await;
     permits(&make().await).await;
+    weights(&make().await).await;
+    readers(&make().await).await;
     wakeups(&make().await).await;
     drops(&make().await).await;
     hand_off(&make().await).await;

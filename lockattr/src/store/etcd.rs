@@ -242,7 +242,7 @@ impl Store for Etcd {
         Box::pin(self.settle(owner))
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         Box::pin(async move { self.standing(lock).await.map_err(Fault::told) })
     }
 

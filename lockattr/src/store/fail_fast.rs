@@ -276,8 +276,8 @@ impl Store for FailFast {
         self.0.store.tell_ended(leases);
     }
 
-    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
-        self.0.store.status(lock, permits)
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
+        self.0.store.status(lock)
     }
 
     fn in_callers_time(&self) -> bool {

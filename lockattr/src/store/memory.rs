@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
-    Reply, Store, Token, WakeUp, WakeUps,
+    Reply, Sharing, Store, Token, WakeUp, WakeUps,
 };
 use crate::error::{LossCause, StoreError};
+use crate::limits::MAX_PERMITS;
 
 #[cfg(feature = "inspect")]
 mod inspect;
 mod locks;
-mod slots;
+mod names;
 mod standing;
 
-pub(crate) use locks::Refusal;
-use locks::{Holder, Locks};
-use slots::Slots;
+use locks::{Holder, Locks, Stored};
+pub(crate) use locks::{Refusal, Standing};
 
 /// Locks in this process alone: what the URL `memory:` makes, and what tests can lean on.
 ///
@@ -31,8 +31,8 @@ use slots::Slots;
 /// be paused before the first lease is taken.
 ///
 /// [`expire`](Self::expire), [`take`](Self::take) and [`holder`](Self::holder) go by names. The name
-/// of a lock is its whole key, with the client's prefix. Of a key with `permits` this is the first
-/// slot, slot 0; the name of the next is `{lock:geo}1`, and so on.
+/// of a lock is its whole key, with the client's prefix, and stands for all who hold it. Of a key with
+/// `permits`, `{lock:geo}0` is the name of slot 0, and so on.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
@@ -63,6 +63,17 @@ struct MemoryState {
     without_tokens: bool,
 }
 
+/// A lease of another store.
+pub(crate) struct HeldElsewhere {
+    /// Which of the locks.
+    pub(crate) lock: usize,
+    pub(crate) slot: usize,
+    pub(crate) sharing: Sharing,
+    pub(crate) owner: String,
+    pub(crate) since: SystemTime,
+    pub(crate) remaining: Duration,
+}
+
 impl Memory {
     /// A place with no locks in it.
     #[must_use]
@@ -77,29 +88,29 @@ impl Memory {
         memory
     }
 
-    /// What stands under these locks, or in a slot of one with `permits`, as far as it keeps anybody
-    /// from taking it; each with its slot.
-    pub(crate) fn refusals(&self, locks: &[String], permits: u32) -> Vec<(usize, Refusal)> {
-        self.state().locks.refusals(&Slots::all(locks, permits))
+    /// What stands under these locks of its own.
+    pub(crate) fn standing(&self, locks: &[String]) -> Vec<Standing> {
+        self.state().locks.standing(locks)
     }
 
-    /// Keeps those of these locks and slots from being taken which leases of another store hold, and
-    /// no others that were kept so before. Each is told by the index of its lock, its slot, its owner,
-    /// since when it is held and for how long it runs.
+    /// Has leases of another store stand in the way of others here, and no others that did so before.
     pub(crate) fn hold_elsewhere(
         &self,
         locks: &[String],
-        permits: u32,
-        held: impl Iterator<Item = (usize, usize, String, SystemTime, Duration)>,
+        held: impl Iterator<Item = HeldElsewhere>,
     ) {
-        let named = held.filter_map(|(lock, slot, owner, since, remaining)| {
-            let name = slots::name(locks.get(lock)?, slot).into_owned();
-            Some((name, Holder::Elsewhere(owner, since), remaining))
+        let held = held.map(|one| {
+            let by = Holder::Elsewhere(one.owner, one.since);
+            let stored = Stored {
+                sharing: one.sharing,
+                slot: one.slot,
+                ..Stored::alone(by, one.remaining)
+            };
+            (one.lock, stored)
         });
         // The caller's iterator runs before the lock is taken.
-        let named = named.collect();
-        let slots = Slots::all(locks, permits);
-        self.change(|state| state.locks.hold_elsewhere(&slots, named));
+        let held = held.collect();
+        self.change(|state| state.locks.hold_elsewhere(locks, held));
     }
 
     /// A lease of another store has ended: what it held may be taken.
@@ -117,20 +128,20 @@ impl Memory {
     /// at once.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
         self.end(name, LossCause::Taken, |locks| {
-            locks.put(name, Holder::new(owner), ttl);
+            locks.seize(name, owner, ttl);
         });
     }
 
     /// A change by which whoever holds a name has lost it.
     fn end(&self, name: &str, cause: LossCause, change: impl FnOnce(&mut Locks)) {
-        let (holder, clients) = self.change(|state| {
-            let holder = state.locks.holder(name);
+        let (holders, clients) = self.change(|state| {
+            let holders: Vec<_> = state.locks.holders(name).map(str::to_owned).collect();
             change(&mut state.locks);
-            (holder, state.clients.clone())
+            (holders, state.clients.clone())
         });
         // Not under the lock: a lease that has ended wakes those who wait.
-        if let Some(holder) = holder {
-            for client in clients {
+        for holder in holders {
+            for client in &clients {
                 client.lose(&holder, cause);
             }
         }
@@ -150,10 +161,10 @@ impl Memory {
         });
     }
 
-    /// The owner that holds a name now.
+    /// The owner that holds a name now; of several, the first.
     #[must_use]
     pub fn holder(&self, name: &str) -> Option<String> {
-        self.state().locks.holder(name)
+        self.state().locks.holders(name).next().map(str::to_owned)
     }
 
     fn state(&self) -> MutexGuard<'_, MemoryState> {
@@ -246,14 +257,18 @@ impl Store for Memory {
 
     fn limits(&self) -> Limits {
         // What stands in for another store is of this process alone.
-        Limits::default().hand_off(!self.state().without_tokens)
+        Limits::default()
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
+            .hand_off(!self.state().without_tokens)
     }
 
     fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
         self.step(move |state| Ok(state.locks.take_over(lease, new_owner)))
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         self.step(move |state| {
             let listed = state.locks.listed(|name| name == lock).pop();
             Ok(listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0)))
@@ -292,9 +307,9 @@ impl WakeUps for OfOwner<'_> {
 
 impl Drop for OfOwner<'_> {
     fn drop(&mut self) {
-        let mut state = self.memory.state();
-        let listener = state.locks.close_inbox(&self.owner);
-        drop(state);
+        let listener = self
+            .memory
+            .change(|state| state.locks.close_inbox(&self.owner));
         // Its waker may be the last handle of a task, whose end may come back here.
         drop(listener);
     }

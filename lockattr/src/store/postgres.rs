@@ -302,7 +302,7 @@ impl Store for Postgres {
         Box::pin(self.nothing_comes(owner))
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         Box::pin(self.standing(lock))
     }
 

@@ -181,7 +181,7 @@ impl Store for Quorum {
         }
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         Box::pin(self.standing(lock))
     }
 

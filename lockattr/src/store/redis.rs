@@ -31,6 +31,7 @@ use super::{
     Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
     Reply, Store, Token, WakeUps,
 };
+use crate::limits::MAX_PERMITS;
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
 
@@ -288,6 +289,9 @@ impl Store for Redis {
         let acknowledgements = self.acknowledgements.as_deref();
         let longest = acknowledgements.map_or(Duration::ZERO, Acknowledgements::longest);
         Limits::default()
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
             .hand_off(true)
             .longest_answer(2 * self.request_timeout + longest)
     }
@@ -331,8 +335,8 @@ impl Store for Redis {
         Box::pin(self.take_lease_over(lease, new_owner))
     }
 
-    fn status<'a>(&'a self, lock: &'a str, permits: u32) -> Reply<'a, Listed> {
-        Box::pin(async move { self.standing(lock, permits).await.map_err(Fault::told) })
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
+        Box::pin(async move { self.standing(lock).await.map_err(Fault::told) })
     }
 
     #[cfg(feature = "inspect")]

@@ -44,7 +44,7 @@ impl Store for Unguarded {
         })
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         Box::pin(async move { Ok(Listed::new(lock, Vec::new(), 0)) })
     }
 

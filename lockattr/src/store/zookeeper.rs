@@ -210,7 +210,7 @@ impl Store for ZooKeeper {
         self.session.claims().tell_ended(leases);
     }
 
-    fn status<'a>(&'a self, lock: &'a str, _: u32) -> Reply<'a, Listed> {
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
         Box::pin(async move { Ok(self.standing(lock).await?) })
     }
 

@@ -111,7 +111,7 @@ async fn the_slots_of_a_key_have_names_of_their_own() {
     let locks = Client::builder().store(memory.clone()).unwrap();
     let take = || locks.lock("geo").permits(3).acquire();
     let leases = [take().await.unwrap(), take().await.unwrap()];
-    let names = ["lock:geo", "{lock:geo}1", "{lock:geo}2"];
+    let names = ["{lock:geo}0", "{lock:geo}1", "{lock:geo}2"];
     let holders = names.map(|name| memory.holder(name));
     assert_eq!(holders[0].as_deref(), Some(leases[0].owner()));
     assert_eq!(holders[1].as_deref(), Some(leases[1].owner()));
@@ -120,8 +120,13 @@ async fn the_slots_of_a_key_have_names_of_their_own() {
     memory.take(names[2], "somebody", HOUR);
     let [first, second] = leases;
     assert!(matches!(second.release().await, Err(Error::Lost { .. })));
-    assert_eq!(take().await.unwrap().slot(), 1);
-    first.release().await.unwrap();
+    let second = take().await.unwrap();
+    assert_eq!(second.slot(), 1);
+    // By its own name all that stands under the key is gone.
+    memory.expire("lock:geo");
+    assert!(matches!(first.release().await, Err(Error::Lost { .. })));
+    assert!(matches!(second.release().await, Err(Error::Lost { .. })));
+    drop(locks.lock("geo").acquire().await.unwrap());
 }
 
 #[distributed_lock(key = "once:<id>", once = "1s", client = locks)]

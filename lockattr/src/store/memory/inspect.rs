@@ -2,7 +2,8 @@
 
 use std::mem;
 
-use super::{Memory, slots};
+use super::standing::shown;
+use super::{Memory, MemoryState};
 use crate::owner;
 use crate::store::Reply;
 use crate::store::inspect::{
@@ -26,7 +27,7 @@ impl Inspect for Memory {
             let listed = listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0));
             let waiters = state.locks.waiters.iter();
             let queue = waiters
-                .filter(|waiter| waiter.slots.names().iter().any(|name| name == lock))
+                .filter(|waiter| waiter.locks.iter().any(|name| name == lock))
                 .map(|waiter| {
                     let since = owner::since(&waiter.owner);
                     Waiter::new(&waiter.owner, since, Some(waiter.ttl))
@@ -37,17 +38,16 @@ impl Inspect for Memory {
 
     fn end<'a>(&'a self, lock: &'a str, entry: &'a Entry) -> Reply<'a, Ended> {
         self.step(move |state| {
-            let name = slots::name(lock, entry.slot);
-            let locks = state.locks.listed(|name| name == lock);
-            let entries = locks.iter().flat_map(|listed| &listed.entries);
-            let ended = match { entries }.find(|found| found.slot == entry.slot) {
-                None => Ended::Gone,
-                Some(found) if found.kind == entry.kind => Ended::Ended,
-                Some(_) => Ended::Changed,
-            };
-            if ended == Ended::Ended {
-                state.locks.remove(&name);
+            let live = |state: &mut MemoryState| state.locks.live(lock).to_vec();
+            let found: Vec<_> = live(state).iter().map(shown).collect();
+            if found.iter().any(|found| found.kind == entry.kind) {
+                state
+                    .locks
+                    .end(lock, |stored| shown(stored).kind == entry.kind);
+                return Ok(Ended::Ended);
             }
+            let stands = found.iter().any(|found| found.slot == entry.slot);
+            let ended = if stands { Ended::Changed } else { Ended::Gone };
             Ok(ended)
         })
     }

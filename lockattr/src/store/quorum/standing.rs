@@ -18,7 +18,7 @@ impl Quorum {
             let request = Request::new(|sent| async move {
                 sent.now();
                 // A lock of a quorum has one holder at a time.
-                node.store.status(&lock, 1).await
+                node.store.status(&lock).await
             });
             (index, request)
         });

@@ -1,21 +1,19 @@
--- What stands under the first `count` keys, as {i, kind, value, remaining ms}, i counting the keys from 0 and the
--- value of another kind than a string left empty; or the server's error.
-local function read_slots(count)
-  local found = {}
-  for i = 1, count do
-    local value = redis.pcall('GET', KEYS[i])
-    if value then
-      local kind = 'string'
-      if type(value) == 'table' then
-        if not string.find(value.err, 'WRONGTYPE', 1, true) then
-          return value
-        end
-        kind, value = redis.call('TYPE', KEYS[i]).ok, ''
-      end
-      table.insert(found, {i - 1, kind, value, redis.call('PTTL', KEYS[i])})
-    end
+-- What stands under a lock, as {kind, value, remaining ms}: the value of a string, the members and scores of a sorted
+-- set, and nothing of other kinds. An empty table where nothing does; or the server's error.
+local function read_lock(lock)
+  local value = redis.pcall('GET', lock)
+  if not value then
+    return {}
   end
-  return found
+  local kind = 'string'
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then
+      return value
+    end
+    kind = redis.call('TYPE', lock).ok
+    value = kind == 'zset' and redis.call('ZRANGE', lock, 0, -1, 'WITHSCORES') or ''
+  end
+  return {kind, value, redis.call('PTTL', lock)}
 end
 
 -- How many stand in a queue: nobody in what is none; or the server's error.

@@ -17,6 +17,7 @@ use super::watchdog::Watchdog;
 /// The scripts of a store.
 pub(super) struct Scripts {
     pub(super) contend: Lua,
+    pub(super) share: Lua,
     /// Shared with the task that has grants acknowledged.
     pub(super) renew: Arc<Lua>,
     /// Shared with the task that gives back grants that nobody waits for.
@@ -32,8 +33,14 @@ impl Scripts {
     pub(super) fn new() -> Self {
         Self {
             contend: Lua::new(concat!(
+                include_str!("holders.lua"),
                 include_str!("queue.lua"),
                 include_str!("contend.lua")
+            )),
+            share: Lua::new(concat!(
+                include_str!("holders.lua"),
+                include_str!("queue.lua"),
+                include_str!("share.lua")
             )),
             renew: Arc::new(Lua::new(concat!(
                 include_str!("find.lua"),
@@ -42,12 +49,14 @@ impl Scripts {
             release: Arc::new(Lua::new(concat!(
                 include_str!("find.lua"),
                 include_str!("free.lua"),
+                include_str!("holders.lua"),
                 include_str!("queue.lua"),
                 include_str!("release.lua")
             ))),
             token: Lua::new(concat!(include_str!("find.lua"), include_str!("token.lua"))),
             take_over: Lua::new(concat!(
                 include_str!("find.lua"),
+                include_str!("holders.lua"),
                 include_str!("take_over.lua")
             )),
             status: Lua::new(concat!(

@@ -1,11 +1,8 @@
 //! What stands under a lock, for whoever asks without taking it.
 //!
-//! `status.lua` reads the lock in one step. That a lock has more slots than were asked for is seen by what
-//! stands there, and then they are read as well, in a second one.
-//!
-//! # Rights
-//! Beside those of a client: `+zcard`, to know how many wait.
+//! `status.lua` reads the lock in one step.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::Value;
@@ -14,18 +11,16 @@ use super::Redis;
 use super::fault::Fault;
 use super::reply::{integer, text};
 use super::script::Form;
-use super::stored::Stored;
+use super::stored::{Beside, Stored};
 use super::timeouts::Deadline;
 use crate::reply::KeptReply;
 use crate::store::{Entry, EntryKind, Listed};
 
 impl Redis {
-    pub(super) async fn standing(&self, lock: &str, permits: u32) -> Result<Listed, Fault> {
+    pub(super) async fn standing(&self, lock: &str) -> Result<Listed, Fault> {
         let mut deadline = self.deadline_of_two();
-        match self.standing_once(lock, permits, &mut deadline).await {
-            Err(fault) if fault.is_transient() => {
-                self.standing_once(lock, permits, &mut deadline).await
-            }
+        match self.standing_once(lock, &mut deadline).await {
+            Err(fault) if fault.is_transient() => self.standing_once(lock, &mut deadline).await,
             answer => answer,
         }
     }
@@ -33,30 +28,10 @@ impl Redis {
     pub(super) async fn standing_once(
         &self,
         lock: &str,
-        permits: u32,
         deadline: &mut Deadline<'_>,
     ) -> Result<Listed, Fault> {
-        let found = self.read_standing(lock, permits, deadline).await?;
-        match found.permits {
-            Some(more) if more > permits => self.read_standing(lock, more, deadline).await,
-            _ => Ok(found),
-        }
-    }
-
-    async fn read_standing(
-        &self,
-        lock: &str,
-        permits: u32,
-        deadline: &mut Deadline<'_>,
-    ) -> Result<Listed, Fault> {
-        let slots = 0..permits.max(1) as usize;
-        let slots: Vec<_> = slots.map(|slot| self.names.slot(lock, slot)).collect();
         let queue = (!self.without_queues).then(|| self.names.queue(lock));
-        let call = |form: Form<'_>| {
-            let mut command = form.call(&slots, queue.as_slice());
-            command.arg(slots.len());
-            command
-        };
+        let call = |form: Form<'_>| form.call(&[lock], queue.as_slice());
         let script = &self.scripts.status;
         let (answer, _) = script.run(&self.connections, call, deadline).await?;
         status(lock, &answer).ok_or_else(|| self.protocol_error(&answer))
@@ -68,89 +43,151 @@ fn status(lock: &str, answer: &Value) -> Option<Listed> {
     let Value::Array(parts) = answer else {
         return None;
     };
-    let [Value::Array(slots), waiters] = parts.as_slice() else {
+    let [stands, waiters] = parts.as_slice() else {
         return None;
     };
     let waiters = u64::try_from(integer(waiters)?).ok()?;
-    Some(listed(lock, read_slots(slots)?, waiters))
+    Some(listed(lock, read_lock(stands)?, waiters))
 }
 
-/// What the scripts that only read say of slots: `{i, kind, value, remaining ms}`.
-pub(super) fn read_slots(slots: &[Value]) -> Option<Vec<FoundEntry>> {
-    let mut in_slots = Vec::with_capacity(slots.len());
-    for slot in slots {
-        let Value::Array(parts) = slot else {
-            return None;
-        };
-        let [slot, kind, value, remaining] = parts.as_slice() else {
-            return None;
-        };
-        let slot = usize::try_from(integer(slot)?).ok()?;
-        let (kind, value) = (text(kind)?, text(value)?);
-        in_slots.extend(found(slot, &kind, &value, integer(remaining)?));
+/// What the scripts that only read say of a lock: `{kind, value, remaining ms}`, or nothing.
+pub(super) fn read_lock(stands: &Value) -> Option<FoundEntries> {
+    let Value::Array(parts) = stands else {
+        return None;
+    };
+    match parts.as_slice() {
+        [] => Some(FoundEntries::default()),
+        [kind, value, remaining] => Some(found(
+            &text(kind)?,
+            &FoundValue::read(value),
+            integer(remaining)?,
+        )),
+        _ => None,
     }
-    Some(in_slots)
 }
 
-/// What stands in a slot, and how many slots there are for its holder, where that is told.
-#[derive(Debug)]
-pub(super) struct FoundEntry {
-    pub(super) entry: Entry,
+/// What stands under a lock.
+#[derive(Debug, Default)]
+pub(super) struct FoundEntries {
+    pub(super) entries: Vec<Entry>,
     pub(super) permits: Option<u32>,
+    pub(super) shared: bool,
 }
 
-/// What is found in a slot; `None` where it has gone while it was read.
-pub(super) fn found(slot: usize, kind: &str, value: &str, remaining: i64) -> Option<FoundEntry> {
+/// What a key holds: the text of a string, or the members of a sorted set with their scores, in that order.
+pub(super) enum FoundValue {
+    Text(String),
+    Members(Vec<(String, f64)>),
+    Other,
+}
+
+impl FoundValue {
+    /// Scores come as texts, or as numbers.
+    pub(super) fn read(value: &Value) -> Self {
+        let Value::Array(members) = value else {
+            return text(value).map_or(Self::Other, Self::Text);
+        };
+        let score = |value: &Value| match value {
+            Value::Double(score) => Some(*score),
+            value => text(value)?.parse().ok(),
+        };
+        let members = members.chunks_exact(2);
+        let members = members.map(|pair| Some((text(&pair[0])?, score(&pair[1])?)));
+        members
+            .collect::<Option<_>>()
+            .map_or(Self::Other, Self::Members)
+    }
+}
+
+/// What is found under a lock; nothing where it has gone while it was read.
+pub(super) fn found(kind: &str, value: &FoundValue, remaining: i64) -> FoundEntries {
+    let one = |entry| FoundEntries {
+        entries: vec![entry],
+        ..FoundEntries::default()
+    };
+    let other = |found: &str, remaining| one(Entry::new(0, foreign(found), remaining));
     let remaining = match u64::try_from(remaining) {
         Ok(millis) => Some(Duration::from_millis(millis)),
         Err(_) if remaining == -1 => None,
-        Err(_) => return None,
+        Err(_) => return FoundEntries::default(),
     };
-    let reply_bytes = match Stored::read(value) {
-        Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
-        _ => None,
-    };
-    let (kind, permits) = match kind {
-        "none" => return None,
-        "string" if remaining.is_none() => (foreign("a string without expiry"), None),
-        "string" => of_string(value),
-        kind => (foreign(&format!("a {kind}")), None),
-    };
-    Some(FoundEntry {
-        entry: Entry::new(slot, kind, remaining).replied(reply_bytes),
-        permits,
-    })
-}
-
-fn of_string(value: &str) -> (EntryKind, Option<u32>) {
-    match Stored::read(value) {
-        Stored::Held {
-            owner,
-            since,
-            permits,
-        } => {
-            let owner = owner.to_owned();
-            (EntryKind::Held { owner, since }, permits)
-        }
-        Stored::Closed { origin, since } => {
-            let owner = nobody(origin);
-            (EntryKind::Closed { owner, since }, None)
-        }
-        Stored::Done { since, .. } => (EntryKind::Done { since }, None),
-        Stored::Other => (foreign("a string that no lock has written"), None),
+    match (kind, value, remaining) {
+        ("none", ..) => FoundEntries::default(),
+        ("string", _, None) => other("a string without expiry", None),
+        ("string", FoundValue::Text(text), remaining) => one(of_string(text, remaining)),
+        ("zset", FoundValue::Members(members), Some(left)) => match together(members, left) {
+            Some(found) => found,
+            None => other("a zset", remaining),
+        },
+        (kind, ..) => other(&format!("a {kind}"), remaining),
     }
 }
 
-/// The owner of a lock that was left closed.
-pub(super) fn nobody(origin: &str) -> String {
-    format!("{:032}@{origin}", 0)
+/// Those who hold a lock together, the last of whom does so for this long yet.
+fn together(members: &[(String, f64)], left: Duration) -> Option<FoundEntries> {
+    let (_, last) = members.last()?;
+    let is = |name: &str| members.iter().any(|(member, _)| member == name);
+    let mut found = FoundEntries {
+        shared: is("shared"),
+        ..FoundEntries::default()
+    };
+    if !found.shared && !is("permits") {
+        return None;
+    }
+    let until: HashMap<_, _> = members
+        .iter()
+        .filter(|(_, score)| *score > 0.0)
+        .map(|(owner, until)| (owner.as_str(), *until))
+        .collect();
+    for (said, _) in members {
+        let owner = said.split(' ').next().unwrap_or_default();
+        let (Some(beside), Some(until)) = (Beside::read(said), until.get(owner)) else {
+            continue;
+        };
+        if owner == said {
+            continue;
+        }
+        let before = Duration::try_from_secs_f64((last - until).max(0.0) / 1000.0);
+        found.permits = found.permits.max(beside.permits);
+        // Where it is over, nobody has asked since then.
+        if let Some(remaining) = left.checked_sub(before.unwrap_or_default()) {
+            let entry = Entry::new(beside.slot, of(&beside.stored), Some(remaining));
+            found.entries.push(entry.weight(beside.weight));
+        }
+    }
+    found.entries.sort_by_key(|entry| entry.slot);
+    Some(found)
 }
 
-/// A lock with what was found in its slots.
-pub(super) fn listed(lock: &str, found: Vec<FoundEntry>, waiters: u64) -> Listed {
-    let permits = found.iter().filter_map(|found| found.permits).max();
-    let entries = found.into_iter().map(|found| found.entry).collect();
-    Listed::new(lock, entries, waiters).permits(permits)
+fn of_string(value: &str, remaining: Option<Duration>) -> Entry {
+    let stored = Stored::read(value);
+    let reply_bytes = match stored {
+        Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
+        _ => None,
+    };
+    Entry::new(0, of(&stored), remaining).replied(reply_bytes)
+}
+
+fn of(stored: &Stored<'_>) -> EntryKind {
+    match *stored {
+        Stored::Held { owner, since } => {
+            let owner = owner.to_owned();
+            EntryKind::Held { owner, since }
+        }
+        Stored::Closed { owner, since } => {
+            let owner = owner.to_owned();
+            EntryKind::Closed { owner, since }
+        }
+        Stored::Done { since, .. } => EntryKind::Done { since },
+        Stored::Other => foreign("a string that no lock has written"),
+    }
+}
+
+/// A lock with what was found under it.
+pub(super) fn listed(lock: &str, found: FoundEntries, waiters: u64) -> Listed {
+    Listed::new(lock, found.entries, waiters)
+        .permits(found.permits)
+        .shared(found.shared)
 }
 
 pub(super) fn foreign(found: &str) -> EntryKind {

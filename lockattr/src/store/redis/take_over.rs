@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, Value};
 
 use super::fault::Fault;
+use super::names::is_alone;
 use super::reply::found;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -40,8 +41,7 @@ impl Redis {
         new_owner: &str,
         deadline: &mut Deadline<'_>,
     ) -> Result<Renewal, Fault> {
-        let names = self.names.held(&lease);
-        let call = |form: Form<'_>| take_over_call(form, &names, &lease, new_owner);
+        let call = |form: Form<'_>| take_over_call(form, &lease, new_owner);
         let script = &self.scripts.take_over;
         let answer = script.run_for(new_owner, &self.connections, call, deadline);
         let (answer, sent) = answer.await?;
@@ -59,16 +59,21 @@ impl Redis {
     }
 }
 
-fn take_over_call(form: Form<'_>, names: &[String], lease: &Held<'_>, new_owner: &str) -> Cmd {
-    let Claim { owner, ttl, .. } = lease.claim;
+fn take_over_call(form: Form<'_>, lease: &Held<'_>, new_owner: &str) -> Cmd {
+    let Claim {
+        owner, ttl, locks, ..
+    } = lease.claim;
     let since = owner::since(owner).unwrap_or_else(SystemTime::now);
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut command = form.call(names, &[]);
+    let mut command = form.call(locks, &[]);
     command
         .arg(owner)
         .arg(new_owner)
         .arg(millis(ttl))
         .arg(since.as_millis().to_string());
+    if !is_alone(&lease.claim) {
+        command.arg("shares");
+    }
     command
 }
 

@@ -9,12 +9,11 @@ use super::entry;
 use super::scan::MetLocks;
 use super::{MOST_SHOWN, Route};
 use crate::error::StoreError;
-use crate::limits::MAX_PERMITS;
 use crate::runtime::together::{Boxed, all, both};
 use crate::store::inspect::{Listed, Shown};
 use crate::store::redis::names::Names;
 use crate::store::redis::reply::{integer, text};
-use crate::store::redis::standing::{self, FoundEntry};
+use crate::store::redis::standing::{self, FoundEntries, FoundValue};
 
 /// So many locks are read at the same time, and make a page.
 const AT_A_TIME: usize = 64;
@@ -33,10 +32,10 @@ impl Reading {
         names: &Names,
         met: &mut MetLocks,
     ) -> Self {
-        let reads = met.iter().take(AT_A_TIME).map(|(lock, slots)| {
-            let slots = std::iter::once(0).chain(slots.iter().copied());
-            Box::pin(read(route, names, lock, slots.collect())) as Boxed<'_, Result<Listed, _>>
-        });
+        let reads = met
+            .iter()
+            .take(AT_A_TIME)
+            .map(|lock| Box::pin(read(route, names, lock)) as Boxed<'_, Result<Listed, _>>);
         let reads = all(reads.collect()).await;
         let mut reading = Self {
             locks: Vec::with_capacity(reads.len()),
@@ -44,7 +43,7 @@ impl Reading {
         };
         let mut unread = MetLocks::new();
         for read in reads {
-            let Some((lock, slots)) = met.pop_first() else {
+            let Some(lock) = met.pop_first() else {
                 break;
             };
             match read {
@@ -54,7 +53,7 @@ impl Reading {
                 }
                 Err(fault) => {
                     reading.failed = Some((lock.clone(), fault));
-                    unread.insert(lock, slots);
+                    unread.insert(lock);
                 }
             }
         }
@@ -63,17 +62,11 @@ impl Reading {
     }
 }
 
-/// Reads a lock with these slots.
-async fn read(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slots: Vec<usize>,
-) -> Result<Listed, StoreError> {
+/// Reads a lock.
+async fn read(route: &impl Route, names: &Names, lock: &str) -> Result<Listed, StoreError> {
     let mut count = redis::cmd("ZCARD");
     count.arg(names.queue(lock));
-    let slots = read_slots(route, names, lock, &slots);
-    let (found, waiters) = both(slots, route.ask(lock, &count)).await;
+    let (found, waiters) = both(read_stored(route, lock), route.ask(lock, &count)).await;
     let waiters = or_other(waiters)?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
     Ok(standing::listed(lock, found?, waiters.unwrap_or(0)))
 }
@@ -84,11 +77,7 @@ pub(in crate::store::redis) async fn shown_by_parts(
     names: &Names,
     lock: &str,
 ) -> Result<Shown, StoreError> {
-    let slots: Vec<_> = (0..MAX_PERMITS as usize).collect();
-    let mut found = Vec::new();
-    for some in slots.chunks(AT_A_TIME) {
-        found.extend(read_slots(route, names, lock, some).await?);
-    }
+    let found = read_stored(route, lock).await?;
     let queue = |verb: &str| {
         let mut command = redis::cmd(verb);
         command.arg(names.queue(lock));
@@ -109,43 +98,32 @@ pub(in crate::store::redis) async fn shown_by_parts(
     Ok(Shown::new(listed, queue.collect()))
 }
 
-async fn read_slots(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slots: &[usize],
-) -> Result<Vec<FoundEntry>, StoreError> {
-    let slots = slots.iter().map(|slot| {
-        Box::pin(read_slot(route, names, lock, *slot)) as Boxed<'_, Result<Option<FoundEntry>, _>>
-    });
-    let found = all(slots.collect()).await;
-    found.into_iter().filter_map(Result::transpose).collect()
-}
-
-async fn read_slot(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slot: usize,
-) -> Result<Option<FoundEntry>, StoreError> {
-    let name = names.slot(lock, slot);
+async fn read_stored(route: &impl Route, lock: &str) -> Result<FoundEntries, StoreError> {
     let command = |verb: &str| {
         let mut command: Cmd = redis::cmd(verb);
-        command.arg(&name);
+        command.arg(lock);
         command
     };
     let (get, expiry) = (command("GET"), command("PTTL"));
     let (value, remaining) = both(route.ask(lock, &get), route.ask(lock, &expiry)).await;
     let remaining = integer(&remaining?).unwrap_or(-2);
     let (kind, value) = match or_other(value)? {
-        Some(Value::Nil) => return Ok(None),
-        Some(value) => ("string".to_owned(), text(&value).unwrap_or_default()),
+        Some(Value::Nil) => return Ok(FoundEntries::default()),
+        Some(value) => ("string".to_owned(), FoundValue::read(&value)),
         None => {
             let kind = route.ask(lock, &command("TYPE")).await?;
-            (text(&kind).unwrap_or_default(), String::new())
+            let kind = text(&kind).unwrap_or_default();
+            let value = if kind == "zset" {
+                let mut range = command("ZRANGE");
+                range.arg(0).arg(-1).arg("WITHSCORES");
+                or_other(route.ask(lock, &range).await)?
+            } else {
+                None
+            };
+            (kind, FoundValue::read(&value.unwrap_or(Value::Nil)))
         }
     };
-    Ok(standing::found(slot, &kind, &value, remaining))
+    Ok(standing::found(&kind, &value, remaining))
 }
 
 /// `None` where something of another type is stored there.
