@@ -241,3 +241,20 @@ async fn an_assertion_that_fails_tells_what_has_happened() {
     assert_eq!(message, "still held: sync:3");
     body.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_taken_up_is_recorded_and_one_that_is_handed_off_is_not_held() {
+    let locks = TestLocks::install();
+    let giver = Client::builder().store(locks.store()).expect("a client");
+    let lease = giver.lock("k").acquire().await.expect("it is free");
+    let text = lease.hand_off().expect("its only handle");
+    let taken = locks.client().take_up(&text).await;
+    let lease = taken.expect("nobody else has it");
+    locks.assert_locked("k");
+    let text = lease.hand_off().expect("its only handle");
+    locks.assert_nothing_held();
+    let taken = locks.client().take_up("no text").await;
+    taken.expect_err("it is none");
+    let lease = giver.take_up(&text).await.expect("nobody else has it");
+    lease.release().await.expect("it is ours");
+}
