@@ -47,7 +47,7 @@ impl Context {
             let site = options.site;
             let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
             let outcome = match self.checked(keys, options) {
-                Ok(call) => self.take_in_turn(&call, options.when_unavailable).await,
+                Ok(call) => self.take_in_turn(&call, options).await,
                 Err(error) => Err(error),
             };
             match &outcome {
@@ -64,18 +64,16 @@ impl Context {
         })
     }
 
-    async fn take_in_turn(
-        &self,
-        call: &Call,
-        when_unavailable: WhenUnavailable,
-    ) -> Result<InTurn, Error> {
+    async fn take_in_turn(&self, call: &Call, options: &CallOptions) -> Result<InTurn, Error> {
+        let when_unavailable = options.when_unavailable;
         let mut now = call.clone().at_once();
         let busy = match self.take(&mut now, when_unavailable, Nesting::Joins).await {
             Err(busy @ Error::Busy { .. }) => busy,
             outcome => return outcome.map(InTurn::Held),
         };
         let mut may_stand_until = None;
-        let place = self.take_place(call, when_unavailable, &mut may_stand_until);
+        let place = call.place(options.reruns);
+        let place = self.take_place(call, place, when_unavailable, &mut may_stand_until);
         let place = match place.await? {
             Place::Held(place) => Some(place),
             Place::None => None,
@@ -134,10 +132,10 @@ impl Context {
     async fn take_place(
         &self,
         call: &Call,
+        place: Call,
         when_unavailable: WhenUnavailable,
         may_stand_until: &mut Option<Instant>,
     ) -> Result<Place, Error> {
-        let place = call.place();
         let error = match asking::take_now(&self.keeper, place.clone()).await {
             Ok(place) => return Ok(Place::Held(place)),
             Err(error) => error,
@@ -176,9 +174,9 @@ impl Context {
 impl Call {
     /// The call for the place of those that wait for this one's key: of one function, since a run of another
     /// one does not see what this one is for.
-    fn place(&self) -> Self {
+    fn place(&self, line: Option<u32>) -> Self {
         let options = &self.options;
-        let function = fingerprint(options.site.function());
+        let function = fingerprint(options.site.function(), line.unwrap_or_default());
         Self {
             keys: self.keys.beside(&format!("%{function:016x}%rerun")),
             options: LeaseOptions::plain(CallSite::unnamed(), options.ttl, true),
@@ -187,9 +185,13 @@ impl Call {
     }
 }
 
-/// The FNV-1a hash of a text: the same in every program.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+/// The FNV-1a hash of a function: the same in every program that it is compiled into.
+fn fingerprint(name: &str, line: u32) -> u64 {
+    fnv_1a(name.bytes().chain(line.to_be_bytes()))
+}
+
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
@@ -206,7 +208,7 @@ mod tests {
             ("a", 0xaf63_dc4c_8601_ec8c),
             ("foobar", 0x8594_4171_f739_67e8),
         ] {
-            assert_eq!(fingerprint(text), hash);
+            assert_eq!(fnv_1a(text.bytes()), hash);
         }
     }
 }

@@ -174,6 +174,35 @@ async fn two_functions_of_one_key_do_not_run_in_place_of_each_other() {
     assert_eq!((section.runs(), others.runs()), (2, 1));
 }
 
+/// Methods of two types have one name in the log, and are two functions.
+#[tokio::test]
+async fn two_functions_of_one_name_do_not_run_in_place_of_each_other() {
+    struct Users;
+    struct Orders;
+    impl Users {
+        #[distributed_lock(key = "report", ttl = "2s", on_busy = rerun, client = locks)]
+        async fn sync(&self, locks: &Client, section: &Section) -> Outcome {
+            section.run(0).await;
+            Ok(Some(()))
+        }
+    }
+    impl Orders {
+        #[distributed_lock(key = "report", ttl = "2s", on_busy = rerun, client = locks)]
+        async fn sync(&self, locks: &Client, section: &Section) -> Outcome {
+            section.run(0).await;
+            Ok(Some(()))
+        }
+    }
+    let (server, locks) = pair().await;
+    let (section, first) = running(&locks, 500).await;
+    let calls = async { tokio::join!(Users.sync(&locks, &section), Orders.sync(&locks, &section)) };
+    let (users, orders) = calls.await;
+    assert_eq!((users.unwrap(), orders.unwrap()), (Some(()), Some(())));
+    first.await.unwrap().unwrap();
+    assert_eq!((section.runs(), section.most()), (3, 1));
+    nothing_left(&server).await;
+}
+
 #[tokio::test]
 async fn with_permits_one_waits_for_any_of_the_slots() {
     #[distributed_lock(key = "slots", permits = 2, on_busy = rerun, client = locks)]
