@@ -203,6 +203,28 @@ async fn they_are_gone_with_their_value_and_one_set_at_a_time() {
 fn outside_of_a_runtime_they_say_what_is_missing() {
     let message = panics(|| drop(TestLocks::install()));
     assert!(message.contains("no tokio runtime"), "{message}");
+    assert!(message.contains("scope_blocking"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn functions_that_block_have_them_in_spawn_blocking_and_in_scope() {
+    #[distributed_lock(key = "count", blocking)]
+    fn count() -> Result<u32, Error> {
+        Ok(1)
+    }
+    let locks = TestLocks::install();
+    let counted = tokio::task::spawn_blocking(count).await;
+    assert_eq!(counted.expect("it runs").expect("it is free"), 1);
+    let counted = std::thread::scope(|scope| {
+        let outside = scope.spawn(count).join().expect("it runs");
+        assert!(matches!(outside, Err(Error::NotInstalled)), "{outside:?}");
+        let inside = || locks.client().scope_blocking(count);
+        scope.spawn(inside).join().expect("it runs")
+    });
+    assert_eq!(counted.expect("it is free"), 1);
+    assert_eq!(locks.count("count", What::Locked), 2);
+    assert_eq!(locks.count("count", What::Released), 2);
+    locks.assert_nothing_held();
 }
 
 #[tokio::test(start_paused = true)]
