@@ -137,6 +137,15 @@ impl Context {
         rare(&self.keeper, take_beside(&self.keeper, call, conflict))
     }
 
+    /// Whether a lease of the store's with this slot may stand beside the local ones.
+    pub(super) fn check_no_local(&self, keys: &LockKeys, slot: usize) -> Result<(), Error> {
+        let local = self.fallbacks.local();
+        match local.and_then(|local| self.beside_local(local, keys, Check::AfterGrant(slot))) {
+            Some(conflict) => Err(conflict.error),
+            None => Ok(()),
+        }
+    }
+
     /// `on_unavailable = run` and `local`.
     pub(super) fn fall_back(
         &self,
