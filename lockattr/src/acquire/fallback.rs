@@ -140,7 +140,8 @@ impl Context {
     /// Whether a lease of the store's with this slot may stand beside the local ones.
     pub(super) fn check_no_local(&self, keys: &LockKeys, slot: usize) -> Result<(), Error> {
         let local = self.fallbacks.local();
-        match local.and_then(|local| self.beside_local(local, keys, Check::AfterGrant(slot))) {
+        let check = Check::AfterGrant { slot, kept: 0 };
+        match local.and_then(|local| self.beside_local(local, keys, check)) {
             Some(conflict) => Err(conflict.error),
             None => Ok(()),
         }
