@@ -360,7 +360,7 @@ impl Context {
         !late && !self.keeper.is_closed()
     }
 
-    fn check_open(&self, key: &str) -> Result<(), Error> {
+    pub(crate) fn check_open(&self, key: &str) -> Result<(), Error> {
         if self.keeper.is_closed() {
             return Err(Error::Unavailable {
                 key: key.to_owned(),

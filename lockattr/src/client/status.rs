@@ -145,6 +145,7 @@ impl StatusRequest<'_> {
             key: told.clone(),
             reason,
         })?;
+        context.check_open(&told)?;
         let lock = key.prefixed(&context.prefix);
         let asked = keeper.ask_store(keeper.store.status(&lock)).await;
         let listed = asked.map_err(|error| error.told_of(&told))?;

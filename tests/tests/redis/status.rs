@@ -185,3 +185,14 @@ async fn over_a_quorum_a_majority_tells() {
     let told = locks.status("most").await;
     assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
 }
+
+#[tokio::test]
+async fn a_client_that_was_shut_down_is_not_asked() {
+    let (server, locks) = pair().await;
+    locks.shutdown().await;
+    let before = server.commands();
+    let told = locks.status("k").await;
+    assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
+    let asked = server.commands().since(&before);
+    assert_eq!(asked.of("evalsha") + asked.of("eval"), 0);
+}
