@@ -1,17 +1,21 @@
-//! Two handlers behind locks: of one, a second request for the same account is refused with 423 Locked; of the
-//! other, it waits its turn. On SIGTERM and Ctrl-C the requests that run are answered before the process ends.
+//! Three handlers behind locks: of one, a second request for the same account is refused with 423 Locked; of the
+//! second, it waits its turn; the third answers a request that is repeated as it has answered the first, by its
+//! `Idempotency-Key`. On SIGTERM and Ctrl-C the requests that run are answered before the process ends.
 //!
 //! `cargo run -p with-axum`, and then in two terminals at once
-//! `curl -i -X POST http://127.0.0.1:3000/accounts/7/import`. It uses the server of `REDIS_URL`, or else a private
+//! `curl -i -X POST http://127.0.0.1:3000/accounts/7/import`, and twice
+//! `curl -X POST -H 'Idempotency-Key: 1' http://127.0.0.1:3000/accounts/7/charge`. It uses the server of `REDIS_URL`, or else a private
 //! `redis-server` from the PATH, or else locks in memory.
 
 use std::env;
 use std::error::Error;
 use std::future::IntoFuture;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use examples::{Server, stop_signal};
 use lockattr::{Client, distributed_lock};
@@ -50,6 +54,37 @@ async fn close(
     Ok(format!("account {account} is closed\n"))
 }
 
+/// Charges once for each key that a client has made up, whatever it repeats, and answers all with the same receipt:
+/// later requests, and those that come while the first one runs. What must agree is in the key.
+#[distributed_lock(
+    key = "charge:<account>:<key>",
+    once = "24h",
+    on_done = replay,
+    wait = "10s",
+    client = app.locks
+)]
+async fn charge_once(app: &App, account: u64, key: &str) -> Result<String, lockattr::Error> {
+    // The bank takes its time.
+    sleep(Duration::from_millis(300)).await;
+    let receipt = SystemTime::now().duration_since(UNIX_EPOCH);
+    let receipt = receipt.unwrap_or_default().as_micros();
+    Ok(format!("account {account} is charged: receipt {receipt}\n"))
+}
+
+async fn charge(
+    State(app): State<App>,
+    Path(account): Path<u64>,
+    headers: HeaderMap,
+) -> Result<String, Response> {
+    let key = headers.get("idempotency-key");
+    let Some(key) = key.and_then(|key| key.to_str().ok()) else {
+        let missing = "send an Idempotency-Key, the same for each repetition of a request\n";
+        return Err((StatusCode::BAD_REQUEST, missing).into_response());
+    };
+    let charged = charge_once(&app, account, key).await;
+    charged.map_err(IntoResponse::into_response)
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = Server::find().await?;
@@ -57,6 +92,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let routes = Router::new()
         .route("/accounts/{account}/import", post(import))
         .route("/accounts/{account}/close", post(close))
+        .route("/accounts/{account}/charge", post(charge))
         .with_state(App {
             locks: locks.clone(),
         });

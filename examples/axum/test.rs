@@ -35,8 +35,13 @@ impl Program {
 
     /// Posts in the background, and answers the whole response.
     fn post(&self, path: &str) -> JoinHandle<String> {
+        self.post_with(path, "")
+    }
+
+    fn post_with(&self, path: &str, header: &str) -> JoinHandle<String> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let request = format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{header}\r\n");
         thread::spawn(move || {
             stream.write_all(request.as_bytes()).unwrap();
             let mut response = String::new();
@@ -94,4 +99,36 @@ fn a_second_request_is_refused_or_waits_and_a_signal_ends_none() {
     assert_eq!(server.keys(), [""; 0]);
     let summary = program.lines.next().unwrap().unwrap();
     assert_eq!(summary, "6 answered, 1 refused, 0 lost");
+}
+
+#[test]
+fn a_repeated_request_is_answered_as_the_first_one() {
+    let server = Server::start();
+    // Two replicas.
+    let programs = [Program::start(&server), Program::start(&server)];
+    let charge = |program: &Program, key: &str| {
+        let header = format!("Idempotency-Key: {key}\r\n");
+        program.post_with("/accounts/7/charge", &header)
+    };
+    let at_once: Vec<_> = (0..6).map(|n| charge(&programs[n % 2], "a")).collect();
+    let mut answers: Vec<_> = at_once.into_iter().map(body).collect();
+    answers.push(body(charge(&programs[0], "a")));
+    assert!(
+        answers[0].starts_with("account 7 is charged: receipt "),
+        "{answers:?}"
+    );
+    answers.dedup();
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let other = body(charge(&programs[1], "b"));
+    assert_ne!(answers[0], other);
+    let without = programs[0].post("/accounts/7/charge").join().unwrap();
+    assert!(without.starts_with("HTTP/1.1 400 "), "{without}");
+}
+
+/// The body of a response that says 200.
+fn body(response: JoinHandle<String>) -> String {
+    let response = response.join().unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    let (_, body) = response.split_once("\r\n\r\n").unwrap();
+    body.to_owned()
 }

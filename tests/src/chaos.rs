@@ -341,6 +341,8 @@ impl<'a> Stage<'a> {
                     None => Some(&*name),
                 };
                 let key = lock?.strip_prefix(PREFIX)?;
+                // The place of one that waits by `on_busy = rerun` is of its key.
+                let key = key.split('%').next()?;
                 let is_workers = KEYS.iter().any(|kind| key.starts_with(kind));
                 is_workers.then(|| (key.to_owned(), value))
             });

@@ -37,6 +37,7 @@ pub mod process;
 pub mod proxy;
 pub mod record;
 pub mod replayed;
+pub mod reruns;
 pub mod roles;
 pub mod seed;
 pub mod sentinel;

@@ -98,7 +98,7 @@ fn documents() -> BTreeMap<PathBuf, Document> {
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or_default();
             if path.is_dir() {
-                if !matches!(name, "target" | "src") && !name.starts_with('.') {
+                if !matches!(name, "target" | "src" | "node_modules") && !name.starts_with('.') {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|extension| extension == "md") {

@@ -143,20 +143,17 @@ async fn call(weight: u32, length: Duration) -> Result<(), Error> {
 async fn what_happens_to_a_key_concerns_all_who_hold_it() {
     let locks = TestLocks::install();
     let minute = Duration::from_secs(60);
-    let faults: [(fn(&TestLocks, &str), LossCause); 2] = [
-        (TestLocks::expire, LossCause::Deleted),
-        (
-            |locks, key| locks.hold_elsewhere(key, Duration::from_secs(60)),
-            LossCause::Taken,
-        ),
-    ];
-    for (fault, cause) in faults {
+    for cause in [LossCause::Deleted, LossCause::Taken] {
+        let fault = |key| match cause {
+            LossCause::Deleted => locks.expire(key),
+            _ => locks.hold_elsewhere(key, minute),
+        };
         let readers = [(); 2].map(|()| tokio::spawn(read(1, LONG)));
         let callers = [1, 2].map(|weight| tokio::spawn(call(weight, LONG)));
         sleep(Duration::from_secs(1)).await;
         assert!(matches!(call(1, LONG).await, Err(Error::Busy { .. })));
-        fault(&locks, "doc:1");
-        fault(&locks, "api");
+        fault("doc:1");
+        fault("api");
         for holder in readers.into_iter().chain(callers) {
             let told = holder.await.expect("no panic");
             assert!(

@@ -130,7 +130,7 @@ fn takes_wakeups_of_yielding() -> bool {
     parker.woken.store(false, Ordering::Release);
     let waker = Waker::from(Arc::clone(&parker));
     let _ = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
-    if parker.woken.load(Ordering::Acquire) {
+    if parker.woken.swap(false, Ordering::Acquire) {
         let _ = PARKER.try_with(|known| known.set(Some(parker)));
         return false;
     }

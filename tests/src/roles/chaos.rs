@@ -142,9 +142,9 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let one = random.below(keys.count);
     let two = (one + 1 + random.below(keys.count - 1)) % keys.count;
     let kind = if keys.have_slots {
-        random.below(10)
+        random.below(11)
     } else {
-        1 + random.below(9)
+        1 + random.below(10)
     };
     let label = match kind {
         0 => format!("slots:{one}"),
@@ -190,6 +190,7 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
             6 => marking(one, &job).await,
             7 => drained(streamed(one, &job)).await,
             8 => block_in_place(|| on_a_thread(one, &job)),
+            9 => rerunning(one, &job).await,
             _ => plain(one, &job).await,
         }
     });
@@ -269,6 +270,28 @@ async fn locally(key: u64, job: &Job) -> Result<(), Error> {
 )]
 async fn unguarded(key: u64, job: &Job) -> Result<(), Error> {
     job.work(lease).await
+}
+
+/// One that is skipped has found its key busy.
+async fn rerunning(key: u64, job: &Job) -> Result<(), Error> {
+    let skipped = || Error::Busy {
+        key: job.label.clone(),
+        holder: String::new(),
+        remaining: Duration::ZERO,
+        since: None,
+    };
+    rerun(key, job).await?.ok_or_else(skipped)
+}
+
+#[distributed_lock(
+    key = "chaos:<key>",
+    ttl = job.ttl,
+    wait = job.wait,
+    on_busy = rerun,
+    bind = lease
+)]
+async fn rerun(key: u64, job: &Job) -> Result<Option<()>, Error> {
+    job.work(lease).await.map(Some)
 }
 
 #[distributed_lock(

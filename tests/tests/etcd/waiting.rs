@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use lockattr::{Client, Lease};
 use tests::etcd::{Etcd, Key};
 use tests::record::Record;
+use tests::reruns::a_burst_costs_two_runs;
 use tests::wait;
 use tests::worker::Worker;
 
@@ -222,4 +223,11 @@ async fn nothing_is_left_of_waiters_that_give_up_or_are_dropped() {
 fn threads_without_a_runtime_exclude_each_other() {
     let cluster = Etcd::start(1);
     tests::threads::exclude_each_other(&cluster.url());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_events_during_a_run_one_is_seen_to_after_it() {
+    let cluster = Etcd::start(1);
+    let (locks, others) = (client(&cluster).await, client(&cluster).await);
+    a_burst_costs_two_runs(&locks, &others, TTL).await;
 }

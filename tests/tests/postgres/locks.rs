@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::postgres::Postgres;
+use tests::reruns::a_burst_costs_two_runs;
 use tests::wait;
 
 use crate::support::{SLACK, client, nap, pair, taken};
@@ -217,4 +218,11 @@ async fn a_lock_costs_two_messages_and_a_handover_three() {
 fn threads_without_a_runtime_exclude_each_other() {
     let server = Postgres::start();
     tests::threads::exclude_each_other(&server.url());
+}
+
+#[tokio::test]
+async fn of_many_events_during_a_run_one_is_seen_to_after_it() {
+    let (server, locks) = pair().await;
+    let others = client(&server).await;
+    a_burst_costs_two_runs(&locks, &others, SLACK * 4).await;
 }

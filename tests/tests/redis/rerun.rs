@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
+use tests::cluster::Cluster;
 use tests::proxy::{Treatment, Way};
 use tests::record::{Entry, Event, Record};
+use tests::reruns::a_burst_costs_two_runs;
 use tests::seed::Random;
 use tests::server::Server;
 use tests::wait;
@@ -368,6 +370,24 @@ async fn one_that_is_not_polled_gives_its_place_up_with_its_future() {
     drop(waits);
     assert_eq!(report(&other, &section, 0).await.unwrap(), Some(()));
     nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn on_a_quorum_and_on_a_cluster_a_burst_costs_two_runs_as_well() {
+    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
+    let quorum = async || {
+        let urls = servers.iter().map(Server::url);
+        Client::builder().quorum(urls).await.unwrap()
+    };
+    let cluster = Cluster::start(3, 0);
+    let on_cluster = async || Client::connect(cluster.url()).await.unwrap();
+    let ttl = Duration::from_secs(10);
+    let (locks, other) = (quorum().await, quorum().await);
+    let (one, two) = (on_cluster().await, on_cluster().await);
+    tokio::join!(
+        a_burst_costs_two_runs(&locks, &other, ttl),
+        a_burst_costs_two_runs(&one, &two, ttl)
+    );
 }
 
 fn workers(count: usize, server: &Server, record: &Record, words: &[&str]) -> Vec<Worker> {

@@ -29,19 +29,16 @@ async fn write<T: Send>(
 
 #[track_caller]
 fn is_busy<T: std::fmt::Debug>(answer: Result<T, Error>) {
-    assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+    let error = answer.expect_err("it is busy");
+    assert!(matches!(error, Error::Busy { .. }), "{error:?}");
 }
 
 #[track_caller]
-fn is_lost<T: std::fmt::Debug>(answer: Result<T, Error>) {
-    let lost = matches!(
-        answer,
-        Err(Error::Lost {
-            cause: LossCause::Deleted,
-            ..
-        })
-    );
-    assert!(lost, "{answer:?}");
+fn is_lost(answer: Result<Lease, Error>, wanted: LossCause) {
+    match answer {
+        Err(Error::Lost { cause, .. }) => assert_eq!(cause, wanted),
+        told => panic!("{told:?}"),
+    }
 }
 
 /// Clients of one server, and of one place in memory.
@@ -173,7 +170,7 @@ async fn handed_off(lease: Lease, heir: &Client) -> Lease {
     let text = lease.hand_off().unwrap().to_string();
     let lease = heir.take_up(&text).await.unwrap();
     // Once: nobody else has taken anything from it.
-    is_lost(heir.take_up(&text).await);
+    is_lost(heir.take_up(&text).await, LossCause::Deleted);
     lease
 }
 
@@ -228,15 +225,10 @@ async fn what_nobody_takes_up_is_given_to_who_waits() {
     let text = reader.unwrap().hand_off().unwrap();
     is_busy(locks.lock("doc:7").acquire().await);
     let writer = locks.lock("doc:7").wait(PATIENT).acquire().await.unwrap();
-    is_lost_or_taken(locks.take_up(&text).await);
+    is_lost(locks.take_up(&text).await, LossCause::Taken);
     writer.release().await.unwrap();
-    is_lost(locks.take_up(&text).await);
+    is_lost(locks.take_up(&text).await, LossCause::Deleted);
     nothing_left(&server).await;
-}
-
-#[track_caller]
-fn is_lost_or_taken(answer: Result<Lease, Error>) {
-    assert!(matches!(answer, Err(Error::Lost { .. })), "{answer:?}");
 }
 
 #[tokio::test]

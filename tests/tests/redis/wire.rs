@@ -231,11 +231,12 @@ async fn a_token_is_drawn_only_while_all_keys_are_held() {
             (&local, true),
         ] {
             let lease = locks.lock_all(keys).acquire().await.unwrap();
-            let _: usize = server.ask(&format!("DEL {lost}"));
-            memory.expire(&lost);
             if take {
                 let _: () = server.ask(&format!("SET {lost} another PX 60000"));
                 memory.take(&lost, "another", Duration::from_secs(60));
+            } else {
+                let _: usize = server.ask(&format!("DEL {lost}"));
+                memory.expire(&lost);
             }
             let cause = if take {
                 LossCause::Taken

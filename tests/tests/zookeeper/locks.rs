@@ -7,6 +7,7 @@ use lockattr::{Client, Error, distributed_lock};
 use tests::checker::{Rules, check, turns};
 use tests::firing::fire;
 use tests::record::Record;
+use tests::reruns::a_burst_costs_two_runs;
 use tests::worker::Worker;
 use tests::zookeeper::{Control, Ensemble};
 
@@ -263,4 +264,10 @@ async fn keys_that_are_more_than_a_request_may_have_are_told_before_they_are_sen
 #[test]
 fn threads_without_a_runtime_exclude_each_other() {
     tests::threads::exclude_each_other(&shared().url());
+}
+
+#[tokio::test]
+async fn of_many_events_during_a_run_one_is_seen_to_after_it() {
+    let (locks, others) = (a_client().await, a_client().await);
+    a_burst_costs_two_runs(&locks, &others, seconds(5)).await;
 }
