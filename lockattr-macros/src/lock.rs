@@ -401,7 +401,7 @@ fn option_tokens(
     });
     // First: it has a wait of its own, which `wait` replaces.
     let rerun = matches!(args.on_busy, OnBusy::Rerun);
-    let rerun = rerun.then(|| ("rerun", TokenStream::new()));
+    let rerun = rerun.then(|| ("rerun", quote_spanned! {ours=> , #private::core::line!() }));
     let when_unavailable = match &args.on_unavailable {
         OnUnavailable::Run => Some(("run_when_unavailable", TokenStream::new())),
         OnUnavailable::Local => Some(("local_when_unavailable", TokenStream::new())),

@@ -409,6 +409,11 @@ impl Acquisition {
         matches!(self.state(), State::Over(..))
     }
 
+    /// Whether the store has said that nothing of it is left.
+    pub(crate) fn is_known_to_be_gone(&self) -> bool {
+        matches!(self.state(), State::Over(_, Return::Done)) && !self.is_unanswered()
+    }
+
     /// Whether its holder has asked the store to take it back, and waits for the answer.
     pub(crate) fn is_on_its_way_back(&self) -> bool {
         self.state() == State::Over(EndedBy::GivenBack, Return::Asked)

@@ -365,6 +365,11 @@ impl Lease {
         &self.handle.acquisition
     }
 
+    /// The same for whoever looks at it when no handle is left.
+    pub(crate) fn acquisition_kept(&self) -> Arc<Acquisition> {
+        Arc::clone(&self.handle.acquisition)
+    }
+
     /// What this handle's own call asked for.
     pub(crate) fn options(&self) -> LeaseOptions {
         match &self.joined {

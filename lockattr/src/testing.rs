@@ -135,13 +135,19 @@ impl TestLocks {
     /// line at the beginning of a `#[tokio::test]`, each of which has a runtime of its own. They come before a
     /// client that is installed for the process, and after one [in scope](Client::scope).
     ///
+    /// What runs in `spawn_blocking` is on the runtime. Other threads are not: there, and in a test without a runtime, a
+    /// function that blocks is called in [`Client::scope_blocking`] of the [client](Self::client), or with `client = …`.
+    ///
     /// # Panics
     /// Outside of a tokio runtime, where there are others for this runtime, and as [`new`](Self::new) does.
     #[must_use = "the locks are there until this value is dropped"]
     #[track_caller]
     pub fn install() -> Self {
         let Ok(runtime) = Handle::try_current() else {
-            panic!("there is no tokio runtime here to install locks for");
+            panic!(
+                "there is no tokio runtime here to install locks for: where functions block, call them in \
+                 `TestLocks::new().client().scope_blocking(…)`"
+            );
         };
         let runtime = runtime.id();
         let mut locks = Self::new();

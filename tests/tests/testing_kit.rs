@@ -248,6 +248,28 @@ async fn they_are_gone_with_their_value_and_one_set_at_a_time() {
 fn outside_of_a_runtime_they_say_what_is_missing() {
     let message = panics(|| drop(TestLocks::install()));
     assert!(message.contains("no tokio runtime"), "{message}");
+    assert!(message.contains("scope_blocking"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn functions_that_block_have_them_in_spawn_blocking_and_in_scope() {
+    #[distributed_lock(key = "count", blocking)]
+    fn count() -> Result<u32, Error> {
+        Ok(1)
+    }
+    let locks = TestLocks::install();
+    let counted = tokio::task::spawn_blocking(count).await;
+    assert_eq!(counted.expect("it runs").expect("it is free"), 1);
+    let counted = std::thread::scope(|scope| {
+        let outside = scope.spawn(count).join().expect("it runs");
+        assert!(matches!(outside, Err(Error::NotInstalled)), "{outside:?}");
+        let inside = || locks.client().scope_blocking(count);
+        scope.spawn(inside).join().expect("it runs")
+    });
+    assert_eq!(counted.expect("it is free"), 1);
+    assert_eq!(locks.count("count", What::Locked), 2);
+    assert_eq!(locks.count("count", What::Released), 2);
+    locks.assert_nothing_held();
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,4 +307,21 @@ async fn an_assertion_that_fails_tells_what_has_happened() {
     let message = panics(|| locks.assert_nothing_held());
     assert_eq!(message, "still held: sync:3");
     body.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_taken_up_is_recorded_and_one_that_is_handed_off_is_not_held() {
+    let locks = TestLocks::install();
+    let giver = Client::builder().store(locks.store()).expect("a client");
+    let lease = giver.lock("k").acquire().await.expect("it is free");
+    let text = lease.hand_off().expect("its only handle");
+    let taken = locks.client().take_up(&text).await;
+    let lease = taken.expect("nobody else has it");
+    locks.assert_locked("k");
+    let text = lease.hand_off().expect("its only handle");
+    locks.assert_nothing_held();
+    let taken = locks.client().take_up("no text").await;
+    taken.expect_err("it is none");
+    let lease = giver.take_up(&text).await.expect("nobody else has it");
+    lease.release().await.expect("it is ours");
 }

@@ -137,6 +137,16 @@ impl Context {
         rare(&self.keeper, take_beside(&self.keeper, call, conflict))
     }
 
+    /// Whether a lease of the store's with this slot may stand beside the local ones.
+    pub(super) fn check_no_local(&self, keys: &LockKeys, slot: usize) -> Result<(), Error> {
+        let local = self.fallbacks.local();
+        let check = Check::AfterGrant { slot, kept: 0 };
+        match local.and_then(|local| self.beside_local(local, keys, check)) {
+            Some(conflict) => Err(conflict.error),
+            None => Ok(()),
+        }
+    }
+
     /// `on_unavailable = run` and `local`.
     pub(super) fn fall_back(
         &self,

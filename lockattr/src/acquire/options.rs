@@ -27,7 +27,8 @@ pub struct CallOptions {
     pub(super) shared: bool,
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
-    pub(super) reruns: bool,
+    /// `on_busy = rerun`, written on this line of its file.
+    pub(super) reruns: Option<u32>,
     /// Why the thread that asks may not wait for an answer.
     pub(super) refused: Option<Refusal>,
 }
@@ -58,7 +59,7 @@ impl CallOptions {
             shared: false,
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
-            reruns: false,
+            reruns: None,
             refused: None,
         }
     }
@@ -92,14 +93,16 @@ impl CallOptions {
     }
 
     /// Waits for a busy key where no other call does, as long as it may take.
-    pub const fn rerun(mut self) -> Self {
-        self.reruns = true;
+    ///
+    /// The line tells functions of one name in one module apart, as methods of two types are.
+    pub const fn rerun(mut self, line: u32) -> Self {
+        self.reruns = Some(line);
         self.wait = limits::MAX;
         self
     }
 
     pub(crate) fn reruns(&self) -> bool {
-        self.reruns
+        self.reruns.is_some()
     }
 
     /// Whether the lease is renewed.

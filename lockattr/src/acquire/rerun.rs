@@ -5,10 +5,15 @@
 //! who is refused the place was refused by a call whose body had not begun when the refused one had. That is
 //! the only reason for which a call is skipped.
 
-use super::{Call, CallOptions, Context, Nesting, Rare, WhenUnavailable, asking, rare};
-use crate::acquisition::LeaseOptions;
+use std::time::Instant;
+
+use super::{
+    Call, CallOptions, Context, FIRST_PAUSE, Nesting, Rare, WhenUnavailable, asking, growing, rare,
+};
+use crate::acquisition::{Acquisition, LeaseOptions};
 use crate::call_site::CallSite;
-use crate::error::Error;
+use crate::error::{Error, StoreError};
+use crate::keeper::SHUT_DOWN;
 use crate::key::{KeyError, Keys};
 use crate::lease::Lease;
 use crate::runtime::clock::Clock;
@@ -42,7 +47,7 @@ impl Context {
             let site = options.site;
             let waiting = site.observed.waits(|| self.keeper.clock_of_caller());
             let outcome = match self.checked(keys, options) {
-                Ok(call) => self.take_in_turn(&call, options.when_unavailable).await,
+                Ok(call) => self.take_in_turn(&call, options).await,
                 Err(error) => Err(error),
             };
             match &outcome {
@@ -59,17 +64,17 @@ impl Context {
         })
     }
 
-    async fn take_in_turn(
-        &self,
-        call: &Call,
-        when_unavailable: WhenUnavailable,
-    ) -> Result<InTurn, Error> {
+    async fn take_in_turn(&self, call: &Call, options: &CallOptions) -> Result<InTurn, Error> {
+        let when_unavailable = options.when_unavailable;
         let mut now = call.clone().at_once();
         let busy = match self.take(&mut now, when_unavailable, Nesting::Joins).await {
             Err(busy @ Error::Busy { .. }) => busy,
             outcome => return outcome.map(InTurn::Held),
         };
-        let place = match self.take_place(call, when_unavailable).await? {
+        let mut may_stand_until = None;
+        let place = call.place(options.reruns);
+        let place = self.take_place(call, place, when_unavailable, &mut may_stand_until);
+        let place = match place.await? {
             Place::Held(place) => Some(place),
             Place::None => None,
             Place::Another => return Ok(InTurn::Skipped(busy)),
@@ -79,28 +84,65 @@ impl Context {
         let lease = lease.await;
         // While the place may stand there calls are skipped, which the body would not see; and where there is no
         // body, it is this call's own repetition that would be.
-        let ended = match place {
-            Some(place) => place.end_for_certain().await,
-            None => Ok(()),
-        };
-        match (lease, ended) {
-            (Ok(_), Err(source)) if when_unavailable == WhenUnavailable::Fail => {
-                Err(call.unavailable(source))
+        let mut left = None;
+        if let Some(place) = place {
+            let acquisition = place.acquisition_kept();
+            if let Err(source) = place.end_for_certain().await {
+                if lease.is_ok() && when_unavailable == WhenUnavailable::Fail {
+                    return Err(call.unavailable(source));
+                }
+                may_stand_until = Some(call.clock.now() + acquisition.ttl());
+                left = Some(acquisition);
             }
-            (lease, _) => lease.map(InTurn::Held),
         }
+        let lease = lease?;
+        let Some(until) = may_stand_until else {
+            return Ok(InTurn::Held(lease));
+        };
+        self.outlast(left.as_deref(), until, call).await?;
+        if lease.check_loss().is_ok() {
+            return Ok(InTurn::Held(lease));
+        }
+        drop(lease);
+        let mut again = call.clone();
+        let lease = self.take(&mut again, when_unavailable, Nesting::Joins);
+        lease.await.map(InTurn::Held)
+    }
+
+    /// Waits until a place is gone that could not be given back: by one of the releases that follow, or with its ttl.
+    async fn outlast(
+        &self,
+        place: Option<&Acquisition>,
+        until: Instant,
+        call: &Call,
+    ) -> Result<(), Error> {
+        let clock = call.clock;
+        let mut pause = FIRST_PAUSE;
+        while clock.now() < until && !place.is_some_and(Acquisition::is_known_to_be_gone) {
+            let next = until.min(clock.now() + growing(&mut pause));
+            let closed = self.keeper.queues.closed();
+            let waited = clock.until(&self.keeper.background, next, closed).await;
+            if waited.is_ok() {
+                return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+            }
+        }
+        Ok(())
     }
 
     async fn take_place(
         &self,
         call: &Call,
+        place: Call,
         when_unavailable: WhenUnavailable,
+        may_stand_until: &mut Option<Instant>,
     ) -> Result<Place, Error> {
-        let place = call.place();
         let error = match asking::take_now(&self.keeper, place.clone()).await {
             Ok(place) => return Ok(Place::Held(place)),
             Err(error) => error,
         };
+        if matches!(&error, Error::Unavailable { source, .. } if source.is_in_doubt()) {
+            *may_stand_until = Some(call.clock.now() + call.options.ttl);
+        }
         match (error, when_unavailable) {
             (Error::Busy { .. }, _) => Ok(Place::Another),
             (error @ Error::Unavailable { .. }, WhenUnavailable::Run)
@@ -132,9 +174,9 @@ impl Context {
 impl Call {
     /// The call for the place of those that wait for this one's key: of one function, since a run of another
     /// one does not see what this one is for.
-    fn place(&self) -> Self {
+    fn place(&self, line: Option<u32>) -> Self {
         let options = &self.options;
-        let function = fingerprint(options.site.function());
+        let function = fingerprint(options.site.function(), line.unwrap_or_default());
         Self {
             keys: self.keys.beside(&format!("%{function:016x}%rerun")),
             options: LeaseOptions::plain(CallSite::unnamed(), options.ttl, true),
@@ -143,9 +185,13 @@ impl Call {
     }
 }
 
-/// The FNV-1a hash of a text: the same in every program.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+/// The FNV-1a hash of a function: the same in every program that it is compiled into.
+fn fingerprint(name: &str, line: u32) -> u64 {
+    fnv_1a(name.bytes().chain(line.to_be_bytes()))
+}
+
+fn fnv_1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
@@ -162,7 +208,7 @@ mod tests {
             ("a", 0xaf63_dc4c_8601_ec8c),
             ("foobar", 0x8594_4171_f739_67e8),
         ] {
-            assert_eq!(fingerprint(text), hash);
+            assert_eq!(fnv_1a(text.bytes()), hash);
         }
     }
 }

@@ -16,14 +16,25 @@ impl Context {
     /// Cancel-safe: a future that is dropped at any point gives back what it may have taken over.
     pub(crate) async fn take_up(&self, terms: Terms) -> Result<Lease, Error> {
         let outcome = match self.call_of(&terms) {
-            Ok(call) => asking::take_over(&self.keeper, call, &terms.owner, terms.slot).await,
+            Ok(call) => self.take_over(call, &terms).await,
             Err(error) => Err(error),
         };
         self.count(CallSite::unnamed(), &outcome);
+        #[cfg(feature = "testing")]
+        self.keeper.counters.record.answered(outcome.as_ref());
         let lease = outcome?;
         if let Some(token) = terms.token {
             let _ = lease.acquisition().shared().token.set(token);
         }
+        Ok(lease)
+    }
+
+    /// Takes over what no local lease speaks against. That is looked at before, while nothing is lost by a refusal,
+    /// and after, which is what counts.
+    async fn take_over(&self, call: Call, terms: &Terms) -> Result<Lease, Error> {
+        self.check_no_local(&call.keys, terms.slot)?;
+        let lease = asking::take_over(&self.keeper, call, &terms.owner, terms.slot).await?;
+        self.check_no_local(lease.keys(), terms.slot)?;
         Ok(lease)
     }
 

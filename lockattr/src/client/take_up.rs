@@ -18,7 +18,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Config`] for a text that is none, was changed, or is of another version; [`Error::Lost`] where the
-    /// lease has ended or somebody else has taken it up; [`Error::Invalid`] where this client has another prefix or
+    /// lease has ended or somebody else has taken it up; [`Error::Busy`] while this process holds the key by a lease of its
+    /// own alone ([`on_unavailable = local`](crate::distributed_lock#on_unavailable)), and [`Error::Done`] where that has
+    /// left its mark; [`Error::Invalid`] where this client has another prefix or
     /// its store does not have this; [`Error::Unavailable`].
     pub async fn take_up(&self, text: impl AsRef<str>) -> Result<Lease, Error> {
         let terms = text.as_ref().parse::<Terms>();

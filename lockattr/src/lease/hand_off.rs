@@ -83,7 +83,7 @@ impl Lease {
     ///
     /// # Errors
     /// The lease is given up as if it were dropped, with [`Error::Invalid`] where other handles of it live, which keep
-    /// the key, where its work is marked as done, or where its store does not have this; [`Error::Lost`] where it
+    /// the key, where its call has joined another's lease, where its work is marked as done, or where its store does not have this; [`Error::Lost`] where it
     /// had ended; [`Error::Unavailable`] where a request of it was never answered and may still change it.
     pub fn hand_off(self) -> Result<HandedOff, Error> {
         self.check_process()?;
@@ -96,6 +96,11 @@ impl Lease {
         if lease.is_shared() {
             return Err(invalid(
                 "a lease is handed off by its only handle, and this one has others",
+            ));
+        }
+        if self.joined.is_some() {
+            return Err(invalid(
+                "its call has joined the lease of a call around it, and a lease is handed off whole: hand off that one",
             ));
         }
         if !keeper.store.limits().hand_off {

@@ -40,6 +40,7 @@ mod faults;
 mod faulty_stores;
 mod forged;
 mod hand_off;
+mod hand_off_beside;
 mod handed_on;
 mod handovers;
 mod harness;

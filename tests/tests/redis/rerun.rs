@@ -1,11 +1,12 @@
 //! `on_busy = rerun`: whatever happens while one runs is seen by one more run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockattr::{Client, Error, distributed_lock};
 use tests::cluster::Cluster;
-use tests::proxy::{Treatment, Way};
+use tests::proxy::{Proxy, Treatment, Way};
 use tests::record::{Entry, Event, Record};
 use tests::reruns::a_burst_costs_two_runs;
 use tests::seed::Random;
@@ -14,7 +15,7 @@ use tests::wait;
 use tests::worker::Worker;
 use tokio::task::JoinHandle;
 
-use crate::support::{SLACK, Section, behind_a_proxy, client, nothing_left, pair, polled};
+use crate::support::{SLACK, Section, behind_a_proxy, client, nap, nothing_left, pair, polled};
 
 type Outcome = Result<Option<()>, Error>;
 
@@ -171,6 +172,35 @@ async fn two_functions_of_one_key_do_not_run_in_place_of_each_other() {
     assert_eq!(other_work(&other, &others).await.unwrap(), Some(()));
     assert_eq!(waits.await.unwrap().unwrap(), Some(()));
     assert_eq!((section.runs(), others.runs()), (2, 1));
+}
+
+/// Methods of two types have one name in the log, and are two functions.
+#[tokio::test]
+async fn two_functions_of_one_name_do_not_run_in_place_of_each_other() {
+    struct Users;
+    struct Orders;
+    impl Users {
+        #[distributed_lock(key = "report", ttl = "2s", on_busy = rerun, client = locks)]
+        async fn sync(&self, locks: &Client, section: &Section) -> Outcome {
+            section.run(0).await;
+            Ok(Some(()))
+        }
+    }
+    impl Orders {
+        #[distributed_lock(key = "report", ttl = "2s", on_busy = rerun, client = locks)]
+        async fn sync(&self, locks: &Client, section: &Section) -> Outcome {
+            section.run(0).await;
+            Ok(Some(()))
+        }
+    }
+    let (server, locks) = pair().await;
+    let (section, first) = running(&locks, 500).await;
+    let calls = async { tokio::join!(Users.sync(&locks, &section), Orders.sync(&locks, &section)) };
+    let (users, orders) = calls.await;
+    assert_eq!((users.unwrap(), orders.unwrap()), (Some(()), Some(())));
+    first.await.unwrap().unwrap();
+    assert_eq!((section.runs(), section.most()), (3, 1));
+    nothing_left(&server).await;
 }
 
 #[tokio::test]
@@ -487,4 +517,70 @@ fn every_skipped_event_is_seen_by_a_run_that_begins_later() {
     }
     assert!(count > 100, "{count}");
     assert_eq!(server.keys(), [""; 0]);
+}
+
+/// The store goes away while a call waits, or before it has heard of its place.
+#[tokio::test]
+async fn a_call_is_not_skipped_by_one_whose_body_runs_without_the_store() {
+    #[distributed_lock(key = "k", ttl = "2s", on_busy = rerun, on_unavailable = local, client = locks)]
+    async fn rerun(locks: &Client, section: &Section, millis: u64) -> Outcome {
+        section.run(millis).await;
+        Ok(Some(()))
+    }
+    for hears_of_its_place in [true, false] {
+        let (server, proxy, locks) = behind_a_proxy().await;
+        let other = client(&server).await;
+        let held = other.lock("k").acquire().await.unwrap();
+        let section = Arc::new(Section::default());
+        if !hears_of_its_place {
+            proxy.treat(Way::Replies, Treatment::Delay(Duration::from_millis(300)));
+        }
+        let waits = {
+            let (locks, section) = (locks.clone(), Arc::clone(&section));
+            tokio::spawn(async move { rerun(&locks, &section, 1000).await })
+        };
+        wait::until("it has a place", || places(&server) == 1).await;
+        if hears_of_its_place {
+            wait::until("it waits", || server.waiters("lock:k") == 1).await;
+        }
+        proxy.refuse();
+        wait::until("it runs", || section.inside() == 1).await;
+        // What happens now is not seen by the body that has begun.
+        let event = {
+            let other = other.clone();
+            tokio::spawn(async move { rerun(&other, &Section::default(), 0).await })
+        };
+        // Time enough to be skipped.
+        nap(300).await;
+        held.release().await.unwrap();
+        assert_eq!(event.await.unwrap().unwrap(), Some(()));
+        waits.await.unwrap().unwrap();
+    }
+}
+
+#[test]
+fn threads_run_again_also_on_local_locks() {
+    #[distributed_lock(key = "k", ttl = "2s", on_busy = rerun, on_unavailable = local, client = locks, blocking)]
+    fn rerun(locks: &Client, runs: &AtomicUsize, inside: &AtomicUsize) -> Outcome {
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+        runs.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(600));
+        inside.fetch_sub(1, Ordering::SeqCst);
+        Ok(Some(()))
+    }
+    let server = Server::start();
+    let proxy = Proxy::before(server.address());
+    let locks = Client::connect_blocking(proxy.url()).unwrap();
+    for away in [false, true] {
+        if away {
+            proxy.refuse();
+        }
+        let (runs, inside) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| rerun(&locks, &runs, &inside).unwrap());
+            }
+        });
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{away}");
+    }
 }
