@@ -163,6 +163,7 @@ pub fn render(names: &[&str]) {
     // What was counted beside, and what the tests of other stores have counted and measured.
     text.push_str(include_str!("spans.md"));
     text.push_str(include_str!("tracked.md"));
+    text.push_str(include_str!("forms.md"));
     text.push_str(include_str!("etcd.md"));
     text.push('\n');
     text.push_str(include_str!("postgres.md"));

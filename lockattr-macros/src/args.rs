@@ -27,6 +27,9 @@ pub(crate) struct Args {
     pub(crate) on_done: OnBusy,
     /// Of type `u32`.
     pub(crate) permits: Option<Expr>,
+    /// The same.
+    pub(crate) weight: Option<Expr>,
+    pub(crate) shared: bool,
     pub(crate) bind: Option<Ident>,
     pub(crate) client: Option<Expr>,
     pub(crate) redact: Option<bool>,
@@ -72,6 +75,8 @@ impl Args {
             once: None,
             on_done: OnBusy::Skip,
             permits: None,
+            weight: None,
+            shared: false,
             bind: None,
             client: None,
             redact: None,
@@ -155,6 +160,8 @@ impl Args {
             }
             "once" => self.once = Some(values::duration("once", value, duration::PERIOD)?),
             "permits" => self.permits = Some(values::permits(value)?),
+            "weight" => self.weight = Some(values::weight(value)?),
+            "shared" => self.shared = values::alone("shared", &value)?,
             "bind" => self.bind = Some(values::bind(&value)?),
             "client" => self.client = Some(values::client(value)?),
             "redact" => self.redact = Some(values::flag("redact", &value)?),

@@ -5,8 +5,9 @@ use syn::Error;
 
 use crate::suggest::{list, nearest};
 
-/// Every argument there is, with a value that it may have, in the order of the documentation.
-const ARGUMENTS: [(&str, &str); 16] = [
+/// Every argument there is, with a value that it may have, in the order of the documentation. What stands alone
+/// has none.
+const ARGUMENTS: [(&str, &str); 18] = [
     ("key", "\"sync:<user_id>\""),
     ("ttl", "\"30s\""),
     ("wait", "\"5s\""),
@@ -19,6 +20,8 @@ const ARGUMENTS: [(&str, &str); 16] = [
     ("once", "\"24h\""),
     ("on_done", "skip"),
     ("permits", "3"),
+    ("weight", "2"),
+    ("shared", ""),
     ("bind", "lease"),
     ("client", "self.locks"),
     ("redact", "true"),
@@ -30,7 +33,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Synonyms of arguments, whose spelling is not near the name itself.
-pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
+pub(crate) const MEANINGS: [(&[&str], &str); 15] = [
     (
         &["timeout", "time_out", "deadline"],
         "`wait` says how long a busy key is waited for, `ttl` how long a crashed holder blocks \
@@ -87,6 +90,14 @@ pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
             "semaphore",
         ],
         "did you mean `permits`?",
+    ),
+    (
+        &["cost", "units", "amount", "share"],
+        "did you mean `weight`?",
+    ),
+    (
+        &["read", "reader", "readers", "read_lock", "rw", "rwlock"],
+        "did you mean `shared`?",
     ),
     (
         &[
@@ -147,6 +158,9 @@ pub(crate) const MEANINGS: [(&[&str], &str); 13] = [
 pub(crate) fn example(name: &str) -> String {
     let known = ARGUMENTS.iter().find(|(known, _)| *known == name);
     let value = known.map_or("…", |(_, value)| value);
+    if value.is_empty() {
+        return name.to_owned();
+    }
     format!("{name} = {value}")
 }
 

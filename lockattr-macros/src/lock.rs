@@ -301,11 +301,16 @@ fn option_tokens(
         let duration = duration_tokens(private, duration?, locals);
         Some((option, quote_spanned! {ours=> , #duration }))
     });
-    let permits = args.permits.as_ref().map(|permits| {
+    let numbers = [
+        ("permits", args.permits.as_ref()),
+        ("weight", args.weight.as_ref()),
+    ];
+    let numbers = numbers.into_iter().filter_map(|(option, number)| {
         let ty = quote_spanned! {ours=> #private::core::primitive::u32 };
-        let permits = typed(permits, &ty, locals);
-        ("permits", quote_spanned! {ours=> , #permits })
+        let number = typed(number?, &ty, locals);
+        Some((option, quote_spanned! {ours=> , #number }))
     });
+    let shared = args.shared.then(|| ("shared", TokenStream::new()));
     let renew = (!args.renew).then(|| ("renew", quote_spanned! {ours=> , false }));
     let redact = args.redact.map(|redact| {
         let redact = Ident::new(if redact { "true" } else { "false" }, ours);
@@ -319,7 +324,8 @@ fn option_tokens(
     let mut statements =
         vec![quote_spanned! {ours=> let #options = #private::Options::at(&#site); }];
     for (option, value) in durations
-        .chain(permits)
+        .chain(numbers)
+        .chain(shared)
         .chain(renew)
         .chain(redact)
         .chain(when_unavailable)

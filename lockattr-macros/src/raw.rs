@@ -5,7 +5,7 @@ use quote::{ToTokens as _, quote};
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Token};
+use syn::{Error, Expr, ExprLit, ExprPath, Lit, LitStr, Path, Token};
 
 use crate::duration;
 use crate::errors::CollectedErrors;
@@ -71,6 +71,14 @@ fn argument(input: ParseStream<'_>, errors: &mut CollectedErrors) -> Result<Argu
     }
     let name = input.call(Ident::parse_any)?;
     let ends = input.is_empty() || input.peek(Token![,]);
+    if ends && name == "shared" {
+        let path = Path::from(name.clone());
+        let (attrs, qself) = (Vec::new(), None);
+        return Ok(Argument {
+            name: Some(name),
+            value: Some(Expr::Path(ExprPath { attrs, qself, path })),
+        });
+    }
     if ends && let Some(error) = bare(&name) {
         errors.push(error);
         let is_policy = argument_with(&name.to_string()).is_some();

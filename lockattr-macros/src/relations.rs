@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::args::{Args, OnLost};
-use crate::values::DurationValue;
+use crate::values::{self, DurationValue};
 
 /// Each contradiction, and the argument at which it is reported.
 pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
@@ -57,11 +57,25 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
+    of_several_holders(args, refuse);
+    found
+}
+
+/// What contradicts that several hold the key.
+fn of_several_holders(args: &Args, mut refuse: impl FnMut(&'static str, String)) {
     if args.once.is_some() && args.permits.is_some() {
         refuse(
             "permits",
             "`once` and `permits` contradict each other: work that is done is done for all \
              holders of the key\nleave out one of the two"
+                .to_owned(),
+        );
+    }
+    if args.once.is_some() && args.shared {
+        refuse(
+            "shared",
+            "`once` and `shared` contradict each other: work that is done is done for all \
+             readers of the key\nleave out one of the two"
                 .to_owned(),
         );
     }
@@ -73,5 +87,40 @@ pub(crate) fn contradictions(args: &Args) -> Vec<(&'static str, String)> {
                 .to_owned(),
         );
     }
-    found
+    if args.keys.len() > 1 && args.shared {
+        refuse(
+            "shared",
+            "`shared` is of one key, and there are several\nlock the key that has several \
+             readers in a function of its own"
+                .to_owned(),
+        );
+    }
+    if args.shared && args.permits.is_some() {
+        refuse(
+            "shared",
+            "`shared` and `permits` contradict each other: readers are not counted\nleave out one \
+             of the two"
+                .to_owned(),
+        );
+    }
+    match (&args.weight, &args.permits) {
+        (Some(_), None) => refuse(
+            "weight",
+            "`weight` is for `permits`: it says how many of them a holder takes".to_owned(),
+        ),
+        (Some(weight), Some(permits)) => {
+            if let (Some(weight), Some(permits)) =
+                (values::written(weight), values::written(permits))
+                && weight > permits
+            {
+                refuse(
+                    "weight",
+                    format!(
+                        "`weight` is larger than `permits`: {weight} of {permits} are never to be had"
+                    ),
+                );
+            }
+        }
+        (None, _) => {}
+    }
 }

@@ -163,15 +163,24 @@ pub(crate) fn grace(value: &Expr) -> Result<Option<Expr>, Error> {
 }
 
 pub(crate) fn permits(value: Expr) -> Result<Expr, Error> {
-    let rule = "`permits` is how many holders a key has at a time: an integer from 1 to 1000, or \
-                an expression of type `u32`";
+    number("permits", "how many permits a key has", value)
+}
+
+pub(crate) fn weight(value: Expr) -> Result<Expr, Error> {
+    number("weight", "how many of the permits a holder takes", value)
+}
+
+fn number(name: &str, what: &str, value: Expr) -> Result<Expr, Error> {
+    const BOUNDS: std::ops::RangeInclusive<u32> = 1..=1_000_000;
+    let rule =
+        format!("`{name}` is {what}: an integer from 1 to 1000000, or an expression of type `u32`");
     let message = match &value {
         Expr::Lit(ExprLit {
             lit: Lit::Int(number),
             ..
         }) => match number.base10_parse::<u32>() {
-            Ok(1..=1000) => return Ok(value),
-            _ => rule.to_owned(),
+            Ok(number) if BOUNDS.contains(&number) => return Ok(value),
+            _ => rule,
         },
         Expr::Lit(ExprLit {
             lit: Lit::Str(text),
@@ -179,17 +188,39 @@ pub(crate) fn permits(value: Expr) -> Result<Expr, Error> {
         }) if text
             .value()
             .parse()
-            .is_ok_and(|permits: u32| (1..=1000).contains(&permits)) =>
+            .is_ok_and(|number: u32| BOUNDS.contains(&number)) =>
         {
-            format!("write `permits = {}`, without quotes\n{rule}", text.value())
+            format!("write `{name} = {}`, without quotes\n{rule}", text.value())
         }
         Expr::Lit(_)
         | Expr::Unary(ExprUnary {
             op: UnOp::Neg(_), ..
-        }) => rule.to_owned(),
+        }) => rule,
         _ => return Ok(value),
     };
     Err(Error::new_spanned(value, message))
+}
+
+/// The number that is written out, if one is.
+pub(crate) fn written(value: &Expr) -> Option<u32> {
+    match value {
+        Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        }) => number.base10_parse().ok(),
+        _ => None,
+    }
+}
+
+/// A word that stands alone, for which the word itself was put.
+pub(crate) fn alone(name: &str, value: &Expr) -> Result<bool, Error> {
+    match value {
+        Expr::Path(path) if path.path.is_ident(name) => Ok(true),
+        _ => Err(Error::new_spanned(
+            value,
+            format!("`{name}` has no value: write `{name}` alone, or leave it out"),
+        )),
+    }
 }
 
 /// One of an argument's words, or a value to return.

@@ -19,6 +19,7 @@ use crate::redaction::Redaction;
 use crate::runtime::clock::Clock;
 use crate::runtime::jitter::jittered;
 use crate::runtime::process::DroppedAtHome;
+use crate::store::Sharing;
 
 pub(crate) mod around;
 mod asking;
@@ -126,7 +127,7 @@ impl Context {
     /// Some keys as errors and logs show them, in a call with these options.
     pub(crate) fn shown(&self, keys: Keys, options: &CallOptions) -> String {
         let redactor = self.redaction.of_call(options.redact);
-        LockKeys::new(&self.prefix, keys, 1, redactor)
+        LockKeys::new(&self.prefix, keys, Sharing::Alone, redactor)
             .label()
             .to_owned()
     }
@@ -180,12 +181,17 @@ impl Context {
 
     /// The call, with everything in bounds, of a client that takes calls.
     fn call(&self, keys: Keys, options: &CallOptions) -> Result<Call, Error> {
-        let permits = options.permits;
         let several = keys.are_several();
         let redactor = self.redaction.of_call(options.redact);
-        let permits = permits.clamp(1, limits::MAX_PERMITS);
-        let keys = LockKeys::new(&self.prefix, keys, permits, redactor);
-        let lease_options = self.lease_options(options, several);
+        let sharing = options.sharing();
+        let keys = LockKeys::new(
+            &self.prefix,
+            keys,
+            *sharing.as_ref().unwrap_or(&Sharing::Alone),
+            redactor,
+        );
+        let lease_options =
+            sharing.and_then(|sharing| self.lease_options(options, sharing, several));
         let lease_options = lease_options.map_err(|reason| Error::Invalid {
             key: keys.label().to_owned(),
             reason,
@@ -201,13 +207,14 @@ impl Context {
         })
     }
 
-    fn lease_options(&self, call: &CallOptions, several: bool) -> Result<LeaseOptions, String> {
+    fn lease_options(
+        &self,
+        call: &CallOptions,
+        sharing: Sharing,
+        several: bool,
+    ) -> Result<LeaseOptions, String> {
         let options = call.lease_options(self.ttl)?;
-        limits::permits(call.permits)?;
         limits::wait(call.wait)?;
-        if call.permits > 1 && several {
-            return Err("permits are of one key, and there are several".to_owned());
-        }
         let store = self.keeper.store.limits();
         if options.ttl < store.shortest_ttl {
             return Err(format!(
@@ -218,8 +225,34 @@ impl Context {
         if several && !store.several_locks {
             return Err("its store takes one key at a time, and there are several".to_owned());
         }
-        if call.permits > 1 && !store.permits {
-            return Err("its store lets a key have one holder at a time".to_owned());
+        match sharing {
+            Sharing::Alone => {}
+            _ if several => {
+                return Err(
+                    "a key that several hold at a time is taken alone, and there are several keys"
+                        .to_owned(),
+                );
+            }
+            Sharing::Readers if !store.shared => {
+                return Err(
+                    "its store has no readers: it is to be asked without `shared`".to_owned(),
+                );
+            }
+            Sharing::Permits { .. } if !store.permits => {
+                return Err("its store lets a key have one holder at a time".to_owned());
+            }
+            Sharing::Permits { permits, .. } if permits > store.most_permits => {
+                return Err(format!(
+                    "its store lets a key have {} permits at most, not {permits}",
+                    store.most_permits
+                ));
+            }
+            Sharing::Permits { weight, .. } if weight > 1 && !store.weights => {
+                return Err(format!(
+                    "its store lets a holder have one permit, and it asks for a weight of {weight}"
+                ));
+            }
+            Sharing::Readers | Sharing::Permits { .. } => {}
         }
         self.keeper.check_process()?;
         Ok(options)

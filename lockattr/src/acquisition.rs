@@ -73,8 +73,6 @@ pub(crate) struct Acquisition {
     common: Arc<Common>,
     /// Which function it is for.
     pub(crate) site: &'static CallSite,
-    /// Which slot it holds of a lock with several.
-    slot: u16,
     pub(crate) clock: Clock,
     flags: Flags,
     state: SharedState,
@@ -121,6 +119,8 @@ struct Aside {
 #[derive(Debug, Default)]
 struct More {
     options: Option<LeaseOptions>,
+    /// Which slot it holds of a lock with several.
+    slot: usize,
     shared: Option<Arc<SharedByHandles>>,
     /// More of those to wake at the end, by ticket.
     wakers: Vec<Option<Waker>>,
@@ -180,7 +180,6 @@ impl Acquisition {
             aside: Mutex::default(),
             common,
             site: options.site,
-            slot: 0,
             clock,
             flags: Flags::none()
                 .with(RENEWED, options.renew)
@@ -202,8 +201,9 @@ impl Acquisition {
 
     /// The store asks, or another caller has handed on, what becomes a lease by this.
     pub(crate) fn grant(&mut self, grant: Grant) {
-        // There are a thousand slots at most.
-        self.slot = u16::try_from(grant.slot).unwrap_or(u16::MAX);
+        if grant.slot > 0 {
+            self.aside().more().slot = grant.slot;
+        }
         self.granted = grant.at;
         self.runs_until(grant.until);
         // The store granted before its answer came, which is now.
@@ -223,11 +223,14 @@ impl Acquisition {
 
     /// What the store is asked about, by its owner.
     pub(crate) fn claim<'a>(&'a self, owner: &'a str, ttl: Duration) -> Claim<'a> {
-        Claim::new(self.keys.locks(), owner, ttl).permits(self.keys.permits())
+        Claim::new(self.keys.locks(), owner, ttl).with(self.keys.sharing())
     }
 
     pub(crate) fn slot(&self) -> usize {
-        self.slot.into()
+        if self.keys.sharing().is_alone() {
+            return 0;
+        }
+        self.aside().more.as_ref().map_or(0, |more| more.slot)
     }
 
     pub(crate) fn is_unanswered(&self) -> bool {
@@ -312,7 +315,7 @@ impl Acquisition {
         self.clock == Clock::Real
             && !self.is_unanswered()
             && !self.may_be_shortened()
-            && self.keys.permits() == 1
+            && self.keys.sharing().is_alone()
             && left >= self.ttl() / 2
             && self.leaves().is_empty()
             && self.loss().is_none()

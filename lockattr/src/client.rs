@@ -114,7 +114,7 @@ impl Client {
     ///   other, in the order of their keys, and given back where one is missing: not in one step, so that
     ///   others may find a key held of which nothing comes.
     /// - While a hash slot moves, a single key is taken, refused, renewed and given back; whoever waits for
-    ///   it looks again every now and then. What needs several keys of the slot (`permits`, lists, tokens)
+    ///   it looks again every now and then. What needs several keys of the slot (lists, tokens)
     ///   waits for the end of the move, and is unavailable where that takes longer than a call.
     /// - A primary answers for a lock before its replicas have it. A replica that is promoted in that moment
     ///   does not know the lock, and a primary that is cut off goes on granting until it has noticed

@@ -23,7 +23,7 @@ use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
 use crate::runtime::process::{DroppedAtHome, Process};
 use crate::stats::Counters;
-use crate::store::{Reply, Store};
+use crate::store::{Reply, Sharing, Store};
 
 mod confirmed;
 mod extensions;
@@ -211,15 +211,16 @@ impl Keeper {
 
     /// The wait queue of those who want the same.
     pub(crate) fn queue_of(&self, keys: &LockKeys) -> QueueId {
-        self.queues.id_of(keys.locks(), keys.permits())
+        self.queues.id_of(keys.locks(), keys.sharing())
     }
 
     /// Enters a wait queue.
     pub(crate) fn enter(&self, queue: QueueId, entrant: Entrant) -> Entry {
-        if self.excludes {
+        // Readers have nothing to wait for among themselves.
+        if self.excludes && entrant.sharing != Sharing::Readers {
             self.queues.enter(queue, entrant)
         } else {
-            Entry::Front(self.queues.alone(queue, entrant.permits))
+            Entry::Front(self.queues.alone(queue, entrant.sharing.places()))
         }
     }
 

@@ -96,7 +96,8 @@ impl Lease {
         self.keys_of_call().plain()
     }
 
-    /// Which of the key's `permits` this is: 0 up to their number, and always 0 where there is one.
+    /// Which of the key's holders this is, where it has `permits`: a number below theirs that no other holder
+    /// has, the lowest that was free. A holder has one number, whatever its `weight`. Always 0 without permits.
     #[must_use]
     pub fn slot(&self) -> usize {
         self.acquisition().slot()

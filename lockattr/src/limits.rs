@@ -41,20 +41,31 @@ pub(crate) fn length(what: &str, length: Duration) -> Result<Duration, String> {
     }
 }
 
-/// The most holders that a key may have at a time: each is a key that a refused call looks at.
-pub(crate) const MAX_PERMITS: u32 = 1000;
+/// The most permits that a key may have. They cost nothing: what is stored grows with the holders.
+pub(crate) const MAX_PERMITS: u32 = 1_000_000;
 
 /// The most keys of one call. They are taken in one step, and for as long nobody else is answered by
 /// the server: a few milliseconds.
 pub(crate) const MAX_KEYS: usize = 1000;
 
-/// A number of holders.
+/// A number of permits.
 pub(crate) fn permits(permits: u32) -> Result<u32, String> {
     if (1..=MAX_PERMITS).contains(&permits) {
         Ok(permits)
     } else {
         Err(format!(
             "a key has at least 1 and at most {MAX_PERMITS} permits, not {permits}"
+        ))
+    }
+}
+
+/// How many of a key's permits a holder has.
+pub(crate) fn weight(weight: u32, permits: u32) -> Result<u32, String> {
+    if (1..=permits).contains(&weight) {
+        Ok(weight)
+    } else {
+        Err(format!(
+            "a weight is at least 1 and at most the key's permits, of which there are {permits}, not {weight}"
         ))
     }
 }

@@ -19,6 +19,7 @@ use crate::acquisition::{Acquisition, QueueId};
 use crate::error::StoreError;
 use crate::runtime::clock::Clock;
 use crate::runtime::process::Process;
+use crate::store::Sharing;
 
 mod front;
 mod place;
@@ -170,7 +171,7 @@ pub(crate) enum Entry {
 /// What a caller wants of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entrant {
-    pub(crate) permits: u32,
+    pub(crate) sharing: Sharing,
     pub(crate) waits: bool,
     /// The ttl of a lease that it could take over.
     pub(crate) takes: Option<Duration>,
@@ -194,42 +195,43 @@ impl WaitQueues {
         }
     }
 
-    /// The queue of those who want these locks, with so many holders at a time.
-    pub(crate) fn id_of(&self, locks: &[String], permits: u32) -> QueueId {
+    /// The queue of those who want these locks, and the same of them.
+    pub(crate) fn id_of(&self, locks: &[String], sharing: Sharing) -> QueueId {
         let mut hasher = self.hasher.build_hasher();
         for lock in locks {
             lock.hash(&mut hasher);
         }
-        permits.hash(&mut hasher);
+        sharing.hash(&mut hasher);
         QueueId::from(hasher.finish())
     }
 
     /// Comes after those who came before.
     pub(crate) fn enter(self: &Arc<Self>, id: QueueId, entrant: Entrant) -> Entry {
         let Entrant {
-            permits,
+            sharing,
             waits,
             now,
             expected,
             ..
         } = entrant;
+        let places = sharing.places();
         let mut table = self.table();
         if !table.exists(id) {
             table.asking.insert(id, expected);
-            return Entry::Front(self.front(id, permits, Some(0)));
+            return Entry::Front(self.front(id, places, Some(0)));
         }
         if let Some(HeldAlone(lease)) = table.held.get(&id)
             && !lease.has_ended()
             && !waits
-            && permits == 1
+            && places == 1
         {
             return Entry::Busy(Busy::here(lease));
         }
-        let waiters = table.waiters(id, permits);
+        let waiters = table.waiters(id, places);
         waiters.pass_over_overdue(now);
         if waiters.is_empty() && waiters.has_room() {
             let number = waiters.begin_to_ask(expected);
-            return Entry::Front(self.front(id, permits, Some(number)));
+            return Entry::Front(self.front(id, places, Some(number)));
         }
         if !waits {
             if let Some(busy) = waiters.busy(now) {
@@ -237,7 +239,7 @@ impl WaitQueues {
             }
             // What they were told is past.
             if waiters.all_wait() {
-                return Entry::Front(self.front(id, permits, None));
+                return Entry::Front(self.front(id, places, None));
             }
         }
         let (number, told) = waiters.push(&entrant);
@@ -245,12 +247,12 @@ impl WaitQueues {
     }
 
     /// A front that stands in no queue.
-    pub(crate) fn alone(self: &Arc<Self>, id: QueueId, permits: u32) -> Front {
-        self.front(id, permits, None)
+    pub(crate) fn alone(self: &Arc<Self>, id: QueueId, places: u32) -> Front {
+        self.front(id, places, None)
     }
 
-    fn front(self: &Arc<Self>, id: QueueId, permits: u32, number: Option<u64>) -> Front {
-        Front::new(self, id, permits, number)
+    fn front(self: &Arc<Self>, id: QueueId, places: u32, number: Option<u64>) -> Front {
+        Front::new(self, id, places, number)
     }
 
     /// Whether another process was lately found to hold the key, so that to ask for it as if it were
@@ -318,7 +320,7 @@ impl WaitQueues {
             let Some((tell, number)) = chosen else {
                 return false;
             };
-            let front = self.front(id, lease.keys.permits(), Some(number));
+            let front = self.front(id, lease.keys.sharing().places(), Some(number));
             let Err(Told::Handed(front, _)) = tell.send(Told::Handed(front, Arc::clone(lease)))
             else {
                 return true;
@@ -368,15 +370,15 @@ impl WaitQueues {
                     return;
                 }
                 (
-                    chosen.map(|(tell, number)| (tell, number, waiters.permits())),
+                    chosen.map(|(tell, number)| (tell, number, waiters.places())),
                     gone,
                 )
             };
             drop(gone);
-            let Some((tell, number, permits)) = chosen else {
+            let Some((tell, number, places)) = chosen else {
                 return;
             };
-            let front = self.front(id, permits, Some(number));
+            let front = self.front(id, places, Some(number));
             if let Err(Told::Front(front)) = tell.send(Told::Front(front)) {
                 front.was_never_taken();
                 self.end_asking(id, number);
@@ -461,12 +463,12 @@ impl QueueTable {
     }
 
     /// A queue as one where several have met.
-    fn waiters(&mut self, id: QueueId, permits: u32) -> &mut Waiters {
+    fn waiters(&mut self, id: QueueId, places: u32) -> &mut Waiters {
         self.met.entry(id).or_insert_with(|| {
             let asking = self.asking.remove(&id);
             let held = self.held.take(&id).map(|HeldAlone(lease)| lease);
             self.meetings = self.meetings.wrapping_add(1);
-            Waiters::of(permits, asking, held, self.meetings)
+            Waiters::of(places, asking, held, self.meetings)
         })
     }
 }

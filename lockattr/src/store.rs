@@ -33,6 +33,7 @@ pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod redis;
 mod request;
+mod sharing;
 pub(crate) mod unguarded;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -42,6 +43,7 @@ pub use answer::{Acquired, Found, Renewal, Renewed, Token, relied_on_until};
 pub use held_leases::HeldLeases;
 pub(crate) use held_leases::LeaseTable;
 pub use request::{Attempt, Claim, Held, Leave, Release};
+pub(crate) use sharing::Sharing;
 
 /// The answer of a [`Store`], when it comes.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -79,9 +81,16 @@ pub trait Store: Debug + Send + Sync + 'static {
         Box::pin(async { Ok(()) })
     }
 
-    /// Grants all locks of the claim, or one slot of its only lock, to its owner for its ttl, if nobody
-    /// holds them; or nothing. Asked again for the same owner, it recognises its own grant and starts
-    /// the ttl anew.
+    /// Grants all locks of the claim to its owner for its ttl, if nobody holds them; or nothing. Asked again
+    /// for the same owner, it recognises its own grant and starts the ttl anew.
+    ///
+    /// A lock with permits is granted as long as its holders have no more of them together than there are, by
+    /// the number that the claim counts, each with the lowest slot that no other holder has; and to readers
+    /// beside readers. No other claims are granted beside each other.
+    ///
+    /// A store with a queue grants in the order of arrival: whoever comes, or does not wait, is granted
+    /// nothing past a waiter who waits for what it would have a part of. Otherwise those who want much would
+    /// never have their turn.
     ///
     /// One that waits may be put into a queue, and is told by its [`WakeUps`] when its turn has come.
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired>;
@@ -155,6 +164,10 @@ pub trait Store: Debug + Send + Sync + 'static {
 /// What a store can do.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that a store can do or cannot"
+)]
 pub struct Limits {
     /// The shortest ttl that it keeps.
     pub shortest_ttl: Duration,
@@ -165,18 +178,28 @@ pub struct Limits {
     pub several_in_one_step: bool,
     /// Whether a lock may have several holders at a time.
     pub permits: bool,
+    /// How many permits a lock may have at most, where it may have several.
+    pub most_permits: u32,
+    /// Whether a holder may have several of the permits.
+    pub weights: bool,
+    /// Whether readers may hold a lock beside one another.
+    pub shared: bool,
     /// The longest that an answer to an [`acquire`](Store::acquire) takes.
     pub longest_answer: Duration,
 }
 
 impl Default for Limits {
-    /// A ttl of 10 ms, several locks in one step, permits, and answers within four seconds.
+    /// A ttl of 10 ms, several locks in one step, up to a thousand permits without weights, no readers, and
+    /// answers within four seconds.
     fn default() -> Self {
         Self {
             shortest_ttl: crate::limits::MIN_TTL,
             several_locks: true,
             several_in_one_step: true,
             permits: true,
+            most_permits: 1000,
+            weights: false,
+            shared: false,
             longest_answer: Duration::from_secs(4),
         }
     }
@@ -208,6 +231,27 @@ impl Limits {
     #[must_use]
     pub fn permits(mut self, permits: bool) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// With as many permits at most.
+    #[must_use]
+    pub fn most_permits(mut self, permits: u32) -> Self {
+        self.most_permits = permits;
+        self
+    }
+
+    /// With or without holders of several permits.
+    #[must_use]
+    pub fn weights(mut self, weights: bool) -> Self {
+        self.weights = weights;
+        self
+    }
+
+    /// With or without readers.
+    #[must_use]
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
         self
     }
 

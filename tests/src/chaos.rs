@@ -373,7 +373,7 @@ const PREFIX: &str = "lock:";
 const SLOT: &str = "lock:slot:";
 
 /// What the keys of the workers begin with.
-const KEYS: [&str; 2] = ["chaos:", "slots:"];
+const KEYS: [&str; 3] = ["chaos:", "slots:", "docs:"];
 
 const FROZEN: &str = "worker frozen";
 

@@ -2,7 +2,7 @@
 //!
 //! A body's interval is from its first poll to its last. The time that follows, in which its process is
 //! frozen or its body was cancelled, is no part of it. Two intervals of one key, or of one of its slots,
-//! must not overlap, tokens must grow in the order in which bodies start, and every call must end in a
+//! must not overlap unless both are readers', holders must not have more permits together than there are, tokens must grow in the order in which bodies start, and every call must end in a
 //! documented way unless its process was killed.
 //!
 //! A call may be of several keys. A call made inside the body of another, for keys that the outer one
@@ -24,6 +24,7 @@ pub mod left;
 pub mod marks;
 pub mod progress;
 pub mod turns;
+mod weights;
 pub mod windows;
 
 use windows::Windows;
@@ -39,6 +40,9 @@ pub const KILL: &str = "kill";
 
 /// How a call may end.
 pub const OUTCOMES: [&str; 6] = ["done", "busy", "unavailable", "lost", "failed", SKIPPED];
+
+/// How a reader has its key beside others.
+pub const SHARED: &str = "shared";
 
 /// The outcome of a call that finds its work done.
 pub const SKIPPED: &str = "skipped";
@@ -104,6 +108,8 @@ struct Call {
     /// What it was told to run on in place of a lease.
     fallback: Option<String>,
     slot: usize,
+    /// How it has the key beside others: `shared`, or `weight/permits`.
+    beside: Option<String>,
     begun: Option<Duration>,
     entered: Option<Duration>,
     last: Duration,
@@ -134,7 +140,10 @@ impl Call {
     /// Whether the two may not be at work at once, on the same slot of a key.
     fn excludes(&self, other: &Self) -> bool {
         let either = |fallback| self.runs_on(fallback) || other.runs_on(fallback);
-        !either(fallback::RUN) && (self.process == other.process || !either(fallback::LOCAL))
+        let readers = [self, other].map(|one| one.beside.as_deref() == Some(SHARED));
+        readers != [true, true]
+            && !either(fallback::RUN)
+            && (self.process == other.process || !either(fallback::LOCAL))
     }
 }
 
@@ -206,7 +215,15 @@ pub fn check_lingering(entries: &[Entry], rules: Rules, lingers: Duration) -> Fi
         findings.overlaps(key, calls, &nesting, rules, &forgotten);
         findings.tokens(key, calls);
     }
+    let is_excused = |at: Duration| {
+        let forgotten = forgotten
+            .iter()
+            .any(|&(begun, over)| begun <= at && at <= over + rules.ttl);
+        forgotten || findings.windows.lengths().next().is_some()
+    };
+    let weights = weights::check(&calls, is_excused);
     let violations = &mut findings.violations;
+    violations.extend(weights);
     violations.extend(marks::check(entries, &calls, lingers));
     violations.extend(left::check(entries, &calls, rules.ttl + lingers));
     violations.extend(progress::check(entries, &calls));
@@ -247,6 +264,7 @@ fn calls(entries: &[Entry]) -> Vec<Call> {
             Event::Fallback => call.fallback = Some(entry.note.clone()),
             Event::Token => call.token = entry.note.parse().ok(),
             Event::Slot => call.slot = entry.note.parse().expect("a number"),
+            Event::Beside => call.beside = Some(entry.note.clone()),
             Event::Outcome => call.ended = Some((entry.at, entry.note.clone())),
             Event::Fault | Event::Mark | Event::Left => {}
         }

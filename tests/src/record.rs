@@ -35,6 +35,8 @@ pub enum Event {
     Token,
     /// The body holds this of the key's slots; `note` is the number.
     Slot,
+    /// The body has the key beside others; `note` is how: `shared`, or `weight/permits`.
+    Beside,
     /// The call is made by the body of another call of its process; `note` is its number.
     Within,
     /// The call leaves a mark on its keys; `note` is the mark and its milliseconds: `once 150`.
@@ -61,12 +63,13 @@ impl Event {
     }
 }
 
-const NAMES: [(Event, &str); 13] = [
+const NAMES: [(Event, &str); 14] = [
     (Event::Call, "call"),
     (Event::Enter, "enter"),
     (Event::Beat, "beat"),
     (Event::Token, "token"),
     (Event::Slot, "slot"),
+    (Event::Beside, "beside"),
     (Event::Within, "within"),
     (Event::Leaves, "leaves"),
     (Event::Fallback, "fallback"),

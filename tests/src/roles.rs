@@ -17,7 +17,7 @@ use lockattr::{Client, Error, distributed_lock};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::checker::SKIPPED;
+use crate::checker::{SHARED, SKIPPED};
 use crate::record::{self, Event, Pen};
 use crate::turn::{Scribe, TurnOptions};
 use crate::wait::PATIENCE;
@@ -29,6 +29,9 @@ pub(crate) const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The word for the role `chaos` on a store that has one holder a key.
 pub(crate) const WITHOUT_SLOTS: &str = "without-slots";
+
+/// Has the role `chaos` have no readers, and no holder of two permits.
+pub(crate) const WITHOUT_SHARING: &str = "without-sharing";
 
 static PEN: OnceLock<Pen> = OnceLock::new();
 
@@ -58,6 +61,8 @@ pub fn play() {
                     permits: u32::try_from(number(1)).expect("a small number"),
                     ttl: millis(2),
                     length: millis(3),
+                    weight: words.get(5).and_then(|word| word.parse().ok()).unwrap_or(1),
+                    shared: words.get(5).is_some_and(|word| word == SHARED),
                     ..TurnOptions::of(&words[0])
                 };
                 let scribe = Scribe::new(Pen::open(Path::new(record)));
@@ -67,6 +72,7 @@ pub fn play() {
                 let keys = chaos::Keys {
                     count: number(1),
                     have_slots: !words.iter().any(|word| word == WITHOUT_SLOTS),
+                    are_shared: !words.iter().any(|word| word == WITHOUT_SHARING),
                 };
                 chaos::play(number(0), keys, millis(2), &orders).await;
             }

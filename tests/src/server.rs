@@ -220,10 +220,21 @@ impl Server {
         self.words(&["GET", key]).expect("a string or nothing")
     }
 
-    /// The owner under a lock, without what is stored beside it.
+    /// The owner under a lock, without what is stored beside it; of several, the one that ends first.
     pub fn owner(&self, lock: &str) -> Option<String> {
-        let value = self.get(lock)?;
-        value.split(' ').next().map(str::to_owned)
+        let value: Option<String> = match self.words(&["GET", lock]) {
+            Ok(value) => value,
+            Err(_) => self.holders(lock).into_iter().next(),
+        };
+        value?.split(' ').next().map(str::to_owned)
+    }
+
+    /// The owners that hold a lock together, in the order in which they end.
+    pub fn holders(&self, lock: &str) -> Vec<String> {
+        let (seconds, micros): (u64, u64) = self.ask("TIME");
+        let now = (seconds * 1000 + micros / 1000).to_string();
+        let holders = self.words(&["ZRANGEBYSCORE", lock, &now, "inf"]);
+        holders.unwrap_or_default()
     }
 
     /// Milliseconds until a key expires; negative as Redis has it (-1 never, -2 no key).

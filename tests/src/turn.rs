@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lockattr::{Client, Error, distributed_lock};
+use lockattr::{Client, Error, Lease, distributed_lock};
 use tokio::time::sleep;
 
+use crate::checker::SHARED;
 use crate::record::{self, Event, Pen};
 use crate::roles::outcome;
 
@@ -16,6 +17,10 @@ pub struct TurnOptions {
     pub key: String,
     /// How many holders it has at a time.
     pub permits: u32,
+    /// How many of the permits a call takes.
+    pub weight: u32,
+    /// Whether it takes the key beside others that do so.
+    pub shared: bool,
     /// The lease's length.
     pub ttl: Duration,
     /// For how long a call waits.
@@ -32,6 +37,8 @@ impl TurnOptions {
         Self {
             key: key.to_owned(),
             permits: 1,
+            weight: 1,
+            shared: false,
             ttl: Duration::from_secs(30),
             wait: Duration::from_secs(60),
             length: Duration::ZERO,
@@ -69,7 +76,11 @@ impl Scribe {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let key = format!("turns:{}", options.key);
         self.pen.write(number, Event::Call, &key, caller);
-        let result = turn(locks, options, self, number).await;
+        let result = if options.shared {
+            reading(locks, options, self, number).await
+        } else {
+            turn(locks, options, self, number).await
+        };
         self.pen
             .write(number, Event::Outcome, "-", outcome(&result));
         result
@@ -86,6 +97,7 @@ impl Scribe {
     ttl = options.ttl,
     wait = options.wait,
     permits = options.permits,
+    weight = options.weight,
     bind = lease,
     client = locks
 )]
@@ -95,10 +107,42 @@ async fn turn(
     scribe: &Scribe,
     number: u64,
 ) -> Result<(), Error> {
+    work(lease, options, scribe, number).await
+}
+
+#[distributed_lock(
+    key = "turns:<options.key>",
+    ttl = options.ttl,
+    wait = options.wait,
+    shared,
+    bind = lease,
+    client = locks
+)]
+async fn reading(
+    locks: &Client,
+    options: &TurnOptions,
+    scribe: &Scribe,
+    number: u64,
+) -> Result<(), Error> {
+    work(lease, options, scribe, number).await
+}
+
+async fn work(
+    lease: &Lease,
+    options: &TurnOptions,
+    scribe: &Scribe,
+    number: u64,
+) -> Result<(), Error> {
     let at = record::now();
     let key = format!("turns:{}", options.key);
     let pen = &scribe.pen;
     pen.write_at(at, number, Event::Enter, &key, lease.owner());
+    if options.shared {
+        pen.write(number, Event::Beside, &key, SHARED);
+    } else if options.permits > 1 {
+        let beside = format!("{}/{}", options.weight, options.permits);
+        pen.write(number, Event::Beside, &key, &beside);
+    }
     pen.write(number, Event::Slot, &key, &lease.slot().to_string());
     if options.fenced
         && let Ok(token) = lease.token().await

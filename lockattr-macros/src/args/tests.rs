@@ -30,6 +30,14 @@ fn every_argument() {
     assert_eq!(args.bind.unwrap(), "r#lease");
     assert!(args.client.is_some());
     assert!(args.krate.is_some());
+    let (args, messages) = parse(r#"key = "a", permits = 1_000_000, weight = units"#);
+    assert_eq!(messages, [""; 0]);
+    assert!(args.permits.is_some() && args.weight.is_some() && !args.shared);
+    for text in [r#"key = "a", shared"#, r#"shared, key = "a","#] {
+        let (args, messages) = parse(text);
+        assert_eq!(messages, [""; 0]);
+        assert!(args.shared);
+    }
 }
 
 #[test]
@@ -273,12 +281,12 @@ fn advised(advice: &str) -> String {
 fn every_example_is_accepted() {
     for name in names() {
         let advised = advised(&example(name));
-        let once = if name == "on_done" {
-            ", once = \"1h\""
-        } else {
-            ""
+        let beside = match name {
+            "on_done" => ", once = \"1h\"",
+            "weight" => ", permits = 3",
+            _ => "",
         };
-        assert_eq!(parse(&format!("{advised}{once}")).1, [""; 0], "{name}");
+        assert_eq!(parse(&format!("{advised}{beside}")).1, [""; 0], "{name}");
     }
 }
 

@@ -88,10 +88,10 @@ impl Caller<'_> {
         // A lease that is handed over runs out sooner than a new one, unless it is renewed; `min_hold`
         // needs all of it at once.
         let options = &call.options;
-        let takes = call.keys.permits() == 1 && options.renew && options.min_hold.is_zero();
+        let takes = call.keys.sharing().is_alone() && options.renew && options.min_hold.is_zero();
         let now = call.clock.now();
         Entrant {
-            permits: call.keys.permits(),
+            sharing: call.keys.sharing(),
             waits: call.waits,
             takes: takes.then(|| call.ttl()),
             now,

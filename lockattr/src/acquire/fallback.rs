@@ -4,7 +4,6 @@
 //! what the other grants exclude each other within this process: each grant is looked at when it is
 //! known here, so that of two that meet at least one sees the other.
 
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -15,7 +14,8 @@ use crate::error::{Error, StoreError};
 use crate::keeper::{Keeper, SHUT_DOWN};
 use crate::lease::Lease;
 use crate::runtime::clock::Clock;
-use crate::store::memory::{Memory, Refusal};
+use crate::store::Sharing;
+use crate::store::memory::{HeldElsewhere, Memory, Refusal, Standing};
 use crate::store::unguarded::Unguarded;
 
 /// Made when they are first needed.
@@ -58,8 +58,20 @@ impl Fallbacks {
 #[derive(Clone, Copy)]
 enum Check {
     BeforeAsking,
-    /// It was granted this slot.
-    AfterGrant(usize),
+    /// It was granted this slot, and keeps so many others for as long as it looks for one.
+    AfterGrant {
+        slot: usize,
+        kept: usize,
+    },
+}
+
+impl Check {
+    fn granted(lease: &Lease) -> Self {
+        Self::AfterGrant {
+            slot: lease.slot(),
+            kept: 0,
+        }
+    }
 }
 
 /// Why a grant of one store cannot stand beside those of the other.
@@ -67,6 +79,15 @@ struct Conflict {
     error: Error,
     /// Whether to wait helps.
     passes: bool,
+}
+
+/// A lease of the other store.
+struct Theirs {
+    slot: usize,
+    sharing: Sharing,
+    /// For how long it runs yet.
+    remaining: Duration,
+    since: SystemTime,
 }
 
 impl Context {
@@ -100,7 +121,7 @@ impl Context {
                 give_up,
             };
             if self
-                .beside_local(local, &call.keys, Check::AfterGrant(lease.slot()))
+                .beside_local(local, &call.keys, Check::granted(&lease))
                 .is_none()
             {
                 return Ok(lease);
@@ -172,24 +193,27 @@ impl Context {
 
     /// What local leases, and what they have left under their keys, say to a lease of the store's.
     fn beside_local(&self, local: &Local, keys: &LockKeys, check: Check) -> Option<Conflict> {
-        let refusals = local.memory.refusals(keys.locks(), keys.permits());
-        let done = |(_, refusal): &(usize, Refusal)| match refusal {
-            Refusal::Done(since) => Some(*since),
+        let standing = local.memory.standing(keys.locks());
+        let done = |standing: &Standing| match standing.what {
+            Refusal::Done(since) => Some(since),
             Refusal::Held(..) => None,
         };
-        if let Some(since) = refusals.iter().find_map(done) {
+        if let Some(since) = standing.iter().find_map(done) {
             let key = keys.label().to_owned();
             return Some(Conflict {
                 error: Error::Done { key, since },
                 passes: false,
             });
         }
-        let theirs = refusals
-            .into_iter()
-            .filter_map(|(slot, refusal)| match refusal {
-                Refusal::Held(remaining, since) => Some((slot, remaining, since)),
-                Refusal::Done(_) => None,
-            });
+        let theirs = standing.into_iter().filter_map(|one| match one.what {
+            Refusal::Held(remaining, since) => Some(Theirs {
+                slot: one.slot,
+                sharing: one.sharing,
+                remaining,
+                since,
+            }),
+            Refusal::Done(_) => None,
+        });
         self.conflict(&self.keeper, keys, check, &theirs.collect::<Vec<_>>())
     }
 
@@ -202,46 +226,65 @@ impl Context {
             let held = theirs.iter().flat_map(|lease| {
                 let wanted = keys.locks().iter().enumerate();
                 let held = wanted.filter(|(_, lock)| lease.keys.locks().contains(lock));
-                held.map(|(lock, _)| {
-                    let (slot, owner) = (lease.slot(), lease.owner());
-                    (lock, slot, owner, lease.since(), left(lease))
+                held.map(|(lock, _)| HeldElsewhere {
+                    lock,
+                    slot: lease.slot(),
+                    sharing: lease.keys.sharing(),
+                    owner: lease.owner(),
+                    since: lease.since(),
+                    remaining: left(lease),
                 })
             });
-            local
-                .memory
-                .hold_elsewhere(keys.locks(), keys.permits(), held);
+            local.memory.hold_elsewhere(keys.locks(), held);
             return None;
         }
         let theirs: Vec<_> = theirs
             .iter()
-            .map(|lease| (lease.slot(), left(lease), lease.since()))
+            .map(|lease| Theirs {
+                slot: lease.slot(),
+                sharing: lease.keys.sharing(),
+                remaining: left(lease),
+                since: lease.since(),
+            })
             .collect();
         self.conflict(&local.keeper, keys, check, &theirs)
     }
 
-    /// Whether slots that are held in the other store, each with how long it is yet and since when, leave none
-    /// to this call, or are also that which this keeper was granted.
+    /// Whether what is held in the other store leaves nothing to this call, or is also what this keeper was
+    /// granted.
     fn conflict(
         &self,
         keeper: &Keeper,
         keys: &LockKeys,
         check: Check,
-        theirs: &[(usize, Duration, SystemTime)],
+        theirs: &[Theirs],
     ) -> Option<Conflict> {
         // Where the other store holds nothing of it, this one's leases are not gone through.
-        let (_, first, since) = theirs.iter().min_by_key(|(_, remaining, _)| *remaining)?;
-        let slots = theirs.iter().map(|(slot, ..)| *slot);
-        let conflicts = match check {
-            Check::AfterGrant(slot) => slots.into_iter().any(|theirs| theirs == slot),
-            Check::BeforeAsking => {
-                let ours = keeper.holding(keys.locks());
-                let ours = ours.iter().map(|lease| lease.slot());
-                let used: HashSet<_> = slots.chain(ours).collect();
-                used.len() >= usize::try_from(keys.permits()).unwrap_or(usize::MAX)
+        let first = theirs.iter().min_by_key(|theirs| theirs.remaining)?;
+        let sharing = keys.sharing();
+        let others = theirs.iter().map(|theirs| theirs.sharing);
+        let ours = || {
+            let ours = keeper.holding(keys.locks());
+            ours.into_iter().map(|lease| lease.keys.sharing())
+        };
+        let is_same = |slot| theirs.iter().any(|theirs| theirs.slot == slot);
+        let conflicts = match (sharing, check) {
+            (Sharing::Alone, _) => true,
+            (Sharing::Readers, _) => !sharing.fits_beside(others),
+            (Sharing::Permits { .. }, Check::AfterGrant { slot, .. }) if is_same(slot) => true,
+            (Sharing::Permits { permits, weight }, Check::AfterGrant { kept, .. }) => {
+                // Its own grant is among what this keeper holds, and so is what it gives back.
+                let kept = weight.saturating_mul(u32::try_from(kept).unwrap_or(u32::MAX));
+                let permits = permits.saturating_add(kept);
+                let nothing = Sharing::Permits { permits, weight: 0 };
+                !nothing.fits_beside(others.chain(ours()))
+            }
+            (Sharing::Permits { .. }, Check::BeforeAsking) => {
+                !sharing.fits_beside(others.chain(ours()))
             }
         };
         conflicts.then(|| Conflict {
-            error: self.busy_here(keys.label(), *first, *since),
+            error: self.busy_here(keys.label(), first.remaining, first.since),
             passes: true,
         })
     }
@@ -276,11 +319,11 @@ async fn take_beside(
         let mut found = conflict(&call.keys, Check::BeforeAsking);
         if found.is_none() {
             let lease = asking::take(keeper, &mut call.clone()).await?;
-            found = conflict(&call.keys, Check::AfterGrant(lease.slot()));
+            found = conflict(&call.keys, Check::granted(&lease));
             if found.is_none() {
                 return Ok(lease);
             }
-            if call.keys.permits() == 1 {
+            if !matches!(call.keys.sharing(), Sharing::Permits { .. }) {
                 let _ = lease.release().await;
             } else if let Some(lease) = take_another_slot(keeper, &call, lease, &conflict).await? {
                 return Ok(lease);
@@ -317,7 +360,11 @@ async fn take_another_slot(
     let found = loop {
         match asking::take(keeper, &mut call.clone().at_once()).await {
             Ok(lease) => {
-                if conflict(&call.keys, Check::AfterGrant(lease.slot())).is_none() {
+                let check = Check::AfterGrant {
+                    slot: lease.slot(),
+                    kept: kept.len(),
+                };
+                if conflict(&call.keys, check).is_none() {
                     break Ok(Some(lease));
                 }
                 kept.push(lease);

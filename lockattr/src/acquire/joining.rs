@@ -10,6 +10,11 @@ use crate::lease::{Joint, Lease};
 use crate::redaction::Redactor;
 use crate::runtime::background::Elapsed;
 use crate::runtime::turns::MyTurn;
+use crate::store::Sharing;
+
+/// What is said to a call that wants more than the call around it has.
+const UPGRADE: &str = "a call around it holds the key as `shared`, and cannot have it alone before that has \
+                       ended: leave out `shared` in the call around, or call this one after it";
 
 /// What a call has of the calls around it.
 pub(super) enum Joined {
@@ -41,12 +46,24 @@ impl Context {
         around: &[Lease],
         call: &mut Call,
     ) -> Result<Option<Joined>, Error> {
-        let permits = call.keys.permits();
+        let sharing = call.keys.sharing();
         let mut to_join: Vec<(&Lease, Vec<&String>)> = Vec::new();
         let mut missing = Vec::new();
         for lock in call.keys.locks() {
-            let covers = |lease: &&Lease| lease.covers(lock, permits);
+            let how = |lease: &Lease| lease.holds(lock);
+            let covers = |lease: &&Lease| how(lease).is_some_and(|held| held.covers(sharing));
             let Some(lease) = around.iter().rev().find(covers) else {
+                if sharing.is_alone()
+                    && around
+                        .iter()
+                        .any(|lease| how(lease) == Some(Sharing::Readers))
+                {
+                    // It would wait for the call that it is a part of.
+                    return Err(Error::Invalid {
+                        key: call.keys.label().to_owned(),
+                        reason: UPGRADE.to_owned(),
+                    });
+                }
                 missing.push(lock.clone());
                 continue;
             };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::acquisition::LeaseOptions;
 use crate::call_site::CallSite;
 use crate::limits;
+use crate::store::{Claim, Sharing};
 
 /// How a key is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub struct CallOptions {
     once: Option<Duration>,
     grace: Option<Duration>,
     pub(super) permits: u32,
+    pub(super) weight: u32,
+    pub(super) shared: bool,
     pub(crate) redact: Option<bool>,
     pub(super) when_unavailable: WhenUnavailable,
 }
@@ -44,6 +47,8 @@ impl CallOptions {
             once: None,
             grace: None,
             permits: 1,
+            weight: 1,
+            shared: false,
             redact: None,
             when_unavailable: WhenUnavailable::Fail,
         }
@@ -101,9 +106,21 @@ impl CallOptions {
         self
     }
 
-    /// How many holders the key has at a time.
+    /// How many permits the key has.
     pub const fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
+        self
+    }
+
+    /// How many of the permits are taken.
+    pub const fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Whether others may hold the key beside it that say so as well.
+    pub const fn shared(mut self) -> Self {
+        self.shared = true;
         self
     }
 
@@ -123,6 +140,27 @@ impl CallOptions {
     pub const fn local_when_unavailable(mut self) -> Self {
         self.when_unavailable = WhenUnavailable::Local;
         self
+    }
+
+    /// Who may hold the key at the same time, if everything is in bounds.
+    pub(super) fn sharing(&self) -> Result<Sharing, String> {
+        limits::permits(self.permits)?;
+        limits::weight(self.weight, self.permits)?;
+        if self.shared && self.permits > 1 {
+            return Err(
+                "`shared` and `permits` contradict each other: readers are not counted".to_owned(),
+            );
+        }
+        let claim = Claim::new(&[], "", Duration::ZERO);
+        let claim = claim.permits(self.permits).weight(self.weight);
+        let sharing = claim.shared(self.shared).sharing();
+        if !sharing.is_alone() && self.once.is_some() {
+            return Err(
+                "`once` is of a key with one holder at a time: work that is done is done for all of them"
+                    .to_owned(),
+            );
+        }
+        Ok(sharing)
     }
 
     /// How a lease is held, if everything is in bounds.

@@ -47,7 +47,7 @@ impl Caller<'_> {
                 Some(Told::Refused(refused)) => Err(refusal(&call.keys, refused)),
                 Some(Told::Unavailable(source)) => Err(call.unavailable(source)),
                 None => {
-                    let alone = self.keeper.queues.alone(id, call.keys.permits());
+                    let alone = self.keeper.queues.alone(id, call.keys.sharing().places());
                     Ok(Turn::Front(alone))
                 }
             }

@@ -1,9 +1,10 @@
-//! What is locked: one key, all of several, or a slot of one.
+//! What is locked: one key, alone or beside others, or all of several.
 
 use std::slice;
 
 use crate::key::{self, Keys};
 use crate::redaction::Redactor;
+use crate::store::Sharing;
 
 /// The lock keys of one acquisition.
 #[derive(Clone, Debug, Default)]
@@ -12,13 +13,11 @@ pub(crate) struct LockKeys {
     locks: Locks,
     /// The length of the prefix.
     prefix: u16,
-    /// How many holders there may be at a time.
-    permits: u16,
 }
 
 #[derive(Clone, Debug)]
 enum Locks {
-    /// What most are: one, shown as it is.
+    /// What most are: one, alone, shown as it is.
     One(String),
     Listed(Box<Listed>),
 }
@@ -35,6 +34,8 @@ struct Listed {
     /// The keys as the user knows them.
     plain: String,
     redacted: Option<Redacted>,
+    /// Who may hold them at the same time.
+    sharing: Sharing,
 }
 
 #[derive(Clone, Debug)]
@@ -44,25 +45,28 @@ struct Redacted {
 }
 
 impl LockKeys {
-    pub(crate) fn new(prefix: &str, keys: Keys, permits: u32, redactor: Option<&Redactor>) -> Self {
+    pub(crate) fn new(
+        prefix: &str,
+        keys: Keys,
+        sharing: Sharing,
+        redactor: Option<&Redactor>,
+    ) -> Self {
         let locks = keys.into_iter().map(|key| key.prefixed(prefix));
+        // It has a few hundred bytes at most.
         let prefix = u16::try_from(prefix.len()).unwrap_or(u16::MAX);
-        Self {
-            // A prefix has a few hundred bytes, and a key a thousand permits, at most.
-            permits: u16::try_from(permits).unwrap_or(u16::MAX),
-            ..Self::of(locks, prefix, redactor)
-        }
+        Self::of(locks, prefix, sharing, redactor)
     }
 
     /// One key, which is what most are, takes no list.
     fn of(
         mut locks: impl Iterator<Item = String>,
         prefix: u16,
+        sharing: Sharing,
         redactor: Option<&Redactor>,
     ) -> Self {
         let first = locks.next().unwrap_or_default();
         let second = locks.next();
-        let locks = if second.is_none() && redactor.is_none() {
+        let locks = if second.is_none() && sharing.is_alone() && redactor.is_none() {
             Locks::One(first)
         } else {
             let locks: Vec<_> = [first].into_iter().chain(second).chain(locks).collect();
@@ -75,19 +79,16 @@ impl LockKeys {
                 locks,
                 plain,
                 redacted,
+                sharing,
             }))
         };
-        Self {
-            locks,
-            prefix,
-            permits: 1,
-        }
+        Self { locks, prefix }
     }
 
     /// Those of several locks for which this is true.
     pub(crate) fn only(&self, wanted: impl Fn(&String) -> bool) -> Self {
         let wanted = self.locks().iter().filter(|lock| wanted(lock)).cloned();
-        Self::of(wanted, self.prefix, self.redactor())
+        Self::of(wanted, self.prefix, self.sharing(), self.redactor())
     }
 
     /// The whole lock keys, the client's prefix included.
@@ -108,9 +109,12 @@ impl LockKeys {
         }
     }
 
-    /// How many holders may be at a time.
-    pub(crate) fn permits(&self) -> u32 {
-        self.permits.into()
+    /// Who may hold them at the same time.
+    pub(crate) fn sharing(&self) -> Sharing {
+        match &self.locks {
+            Locks::One(_) => Sharing::Alone,
+            Locks::Listed(listed) => listed.sharing,
+        }
     }
 
     /// The keys as errors and logs show them.
@@ -163,6 +167,6 @@ fn redacted_label(locks: &[String], prefix: u16, redactor: &Redactor) -> String 
 #[cfg(test)]
 impl LockKeys {
     pub(crate) fn of_one(lock: &str) -> Self {
-        Self::of([lock.to_owned()].into_iter(), 0, None)
+        Self::of([lock.to_owned()].into_iter(), 0, Sharing::Alone, None)
     }
 }

@@ -84,10 +84,28 @@ impl LockRequest {
         self
     }
 
-    /// How many holders the key has at a time: from 1 to 1,000. One where this is not called.
-    /// [`Lease::slot`] says which of them a lease is.
+    /// How many permits the key has: from 1 to 1,000,000. One where this is not called, and then the key
+    /// has one holder at a time. [`Lease::slot`] tells holders apart.
+    ///
+    /// See [`distributed_lock`](crate::distributed_lock#permits-weight) for who may hold a key at the same time.
     pub fn permits(mut self, permits: u32) -> Self {
         self.settings = self.settings.permits(permits);
+        self
+    }
+
+    /// How many of the permits it takes, all or none: from 1 to as many as there are. One where this is not
+    /// called.
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.settings = self.settings.weight(weight);
+        self
+    }
+
+    /// Takes the key beside others that do the same: many readers, or one holder that is alone. In the order
+    /// of their arrival: whoever comes behind a waiting writer waits behind it.
+    ///
+    /// See [`distributed_lock`](crate::distributed_lock#shared).
+    pub fn shared(mut self) -> Self {
+        self.settings = self.settings.shared();
         self
     }
 

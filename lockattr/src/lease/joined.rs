@@ -11,6 +11,7 @@ use crate::acquisition::{Acquisition, LeaseOptions, LockKeys};
 use crate::error::LossCause;
 use crate::keeper::Keeper;
 use crate::runtime::turns::{MyTurn, Turns};
+use crate::store::Sharing;
 
 /// A locked call, under which one further call at a time may join its lease.
 pub(super) struct JoinedCall {
@@ -80,10 +81,10 @@ impl Lease {
         self.is_kept_by(keeper) && self.acquisition().loss().is_none()
     }
 
-    /// Whether it holds a lock, with as many permits.
-    pub(crate) fn covers(&self, lock: &String, permits: u32) -> bool {
+    /// How it holds a lock, if it does.
+    pub(crate) fn holds(&self, lock: &String) -> Option<Sharing> {
         let keys = self.keys();
-        keys.locks().contains(lock) && keys.permits() == permits
+        keys.locks().contains(lock).then(|| keys.sharing())
     }
 
     /// Whether both are handles of one grant.

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 pub(crate) struct Front {
     queues: Arc<WaitQueues>,
     id: QueueId,
-    permits: u32,
+    places: u32,
     /// Its number in the queue; `None` where it stands in none.
     number: Option<u64>,
 }
@@ -21,13 +21,13 @@ impl Front {
     pub(super) fn new(
         queues: &Arc<WaitQueues>,
         id: QueueId,
-        permits: u32,
+        places: u32,
         number: Option<u64>,
     ) -> Self {
         Self {
             queues: Arc::clone(queues),
             id,
-            permits,
+            places,
             number,
         }
     }
@@ -53,7 +53,7 @@ impl Front {
         let impatient = {
             let mut table = self.queues.table();
             // Those who come while it waits are told as well.
-            let waiters = table.waiters(self.id, self.permits);
+            let waiters = table.waiters(self.id, self.places);
             waiters.learn(number, busy)
         };
         for tell in impatient {
@@ -73,7 +73,7 @@ impl Front {
                 table.held.insert(HeldAlone(Arc::clone(lease)));
                 return;
             }
-            let waiters = table.waiters(self.id, self.permits);
+            let waiters = table.waiters(self.id, self.places);
             waiters.end_asking(number);
             let ended = waiters.hold(Arc::clone(lease));
             if granted != Granted::Handed {

@@ -37,7 +37,10 @@ impl Random {
     fn entrant(&mut self, permits: u32, alike: bool) -> Entrant {
         let now = Instant::now();
         let all = Entrant {
-            permits,
+            sharing: match permits {
+                1 => Sharing::Alone,
+                permits => Sharing::Permits { permits, weight: 1 },
+            },
             waits: true,
             takes: (permits == 1).then_some(TTLS[0]),
             now,

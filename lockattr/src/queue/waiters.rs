@@ -19,7 +19,7 @@ const IN_A_ROW_AMONG_OTHERS: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Waiters {
     /// How many holders there may be at a time.
-    permits: u32,
+    places: u32,
     fronts: Vec<Asking>,
     held: Vec<Arc<Acquisition>>,
     next_number: u64,
@@ -69,7 +69,7 @@ impl Waiters {
     /// With those that were there before several met: one that asks, or one that holds. Its numbers are
     /// those of no other `meeting`: callers of an earlier one may go away later.
     pub(super) fn of(
-        permits: u32,
+        places: u32,
         asking: Option<Instant>,
         held: Option<Arc<Acquisition>>,
         meeting: u32,
@@ -80,7 +80,7 @@ impl Waiters {
             known: None,
         };
         Self {
-            permits,
+            places,
             fronts: asking.map(front).into_iter().collect(),
             held: held.into_iter().collect(),
             next_number: (u64::from(meeting) << 32) + 1,
@@ -91,8 +91,8 @@ impl Waiters {
         }
     }
 
-    pub(super) fn permits(&self) -> u32 {
-        self.permits
+    pub(super) fn places(&self) -> u32 {
+        self.places
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -114,7 +114,7 @@ impl Waiters {
     }
 
     fn all_held(&self) -> bool {
-        self.running().count() >= usize::try_from(self.permits).unwrap_or(usize::MAX)
+        self.running().count() >= usize::try_from(self.places).unwrap_or(usize::MAX)
     }
 
     /// Whether one more may ask the store.
@@ -127,7 +127,7 @@ impl Waiters {
             missed => 1_usize << missed.min(10),
         };
         let taken = self.running().count() + self.fronts.len();
-        taken < usize::try_from(self.permits).unwrap_or(usize::MAX) + more
+        taken < usize::try_from(self.places).unwrap_or(usize::MAX) + more
     }
 
     /// Who stands in the way, if that is known.

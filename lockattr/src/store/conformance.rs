@@ -26,6 +26,7 @@
 
 use super::Store;
 
+mod beside;
 mod drops;
 mod grants;
 mod many;
@@ -41,6 +42,7 @@ pub(crate) mod servers;
 #[cfg(test)]
 mod tests;
 
+pub use beside::{readers, weights};
 pub use drops::drops;
 pub use grants::{excludes, expires, grants, recognises, renews, shortens};
 pub use many::{permits, several_locks};
@@ -64,6 +66,8 @@ pub async fn check<S: Store>(make: impl AsyncFn() -> S) {
     tokens(&make().await).await;
     several_locks(&make().await).await;
     permits(&make().await).await;
+    weights(&make().await).await;
+    readers(&make().await).await;
     wakeups(&make().await).await;
     drops(&make().await).await;
 }

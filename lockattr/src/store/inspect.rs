@@ -86,11 +86,13 @@ pub struct Missing {
 pub struct Listed {
     /// The whole lock key.
     pub lock: String,
-    /// What stands under it: one entry, or one for each slot that is taken of a lock with `permits`, by
-    /// slot; none where there are only callers that wait.
+    /// What stands under it: one entry, or one for each holder of a lock that has several, those with
+    /// `permits` by slot; none where there are only callers that wait.
     pub entries: Vec<Entry>,
-    /// How many holders it may have at a time, where that is known and is more than one.
+    /// How many permits it has, where that is known and is more than one.
     pub permits: Option<u32>,
+    /// Whether readers hold it beside one another.
+    pub shared: bool,
     /// How many wait for it.
     pub waiters: u64,
 }
@@ -103,11 +105,19 @@ impl Listed {
             lock: lock.into(),
             entries,
             permits: None,
+            shared: false,
             waiters,
         }
     }
 
-    /// A lock that has as many holders at a time.
+    /// A lock that readers hold beside one another.
+    #[must_use]
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// A lock with as many permits.
     #[must_use]
     pub fn permits(mut self, permits: Option<u32>) -> Self {
         self.permits = permits.filter(|permits| *permits > 1);
@@ -119,8 +129,10 @@ impl Listed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Which slot; 0 where there is one.
+    /// Which slot; 0 where there is one, and of readers.
     pub slot: usize,
+    /// How many of the lock's permits it takes; 1 where there are none.
+    pub weight: u32,
     /// What it is.
     pub kind: EntryKind,
     /// For how long it stands there unless something happens; `None` where it never ends by itself.
@@ -133,9 +145,17 @@ impl Entry {
     pub fn new(slot: usize, kind: EntryKind, remaining: Option<Duration>) -> Self {
         Self {
             slot,
+            weight: 1,
             kind,
             remaining,
         }
+    }
+
+    /// Which takes so many permits.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
     }
 }
 

@@ -8,18 +8,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Release, Renewed, Reply, Store, Token, WakeUp, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Sharing, Store, Token,
+    WakeUp, WakeUps,
 };
 use crate::error::StoreError;
+use crate::limits::MAX_PERMITS;
 
 #[cfg(feature = "inspect")]
 mod inspect;
 mod locks;
-mod slots;
+mod names;
 
-pub(crate) use locks::Refusal;
-use locks::{Holder, Locks};
-use slots::Slots;
+use locks::{Holder, Locks, Stored};
+pub(crate) use locks::{Refusal, Standing};
 
 /// Locks in this process alone: what the URL `memory:` makes, and what tests can lean on.
 ///
@@ -30,7 +31,7 @@ use slots::Slots;
 ///
 /// [`expire`](Self::expire), [`take`](Self::take) and [`holder`](Self::holder) go by names. The name
 /// of a lock is its whole key, with the client's prefix. Of a key with `permits` this is the first
-/// slot, slot 0; the name of the next is `{lock:geo}1`, and so on.
+/// slot, slot 0; the name of the next is `{lock:geo}1`, and so on. Of a `shared` key it is all readers.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
@@ -57,6 +58,17 @@ struct MemoryState {
     without_tokens: bool,
 }
 
+/// A lease of another store.
+pub(crate) struct HeldElsewhere {
+    /// Which of the locks.
+    pub(crate) lock: usize,
+    pub(crate) slot: usize,
+    pub(crate) sharing: Sharing,
+    pub(crate) owner: String,
+    pub(crate) since: SystemTime,
+    pub(crate) remaining: Duration,
+}
+
 impl Memory {
     /// A place with no locks in it.
     #[must_use]
@@ -71,29 +83,29 @@ impl Memory {
         memory
     }
 
-    /// What stands under these locks, or in a slot of one with `permits`, as far as it keeps anybody
-    /// from taking it; each with its slot.
-    pub(crate) fn refusals(&self, locks: &[String], permits: u32) -> Vec<(usize, Refusal)> {
-        self.state().locks.refusals(&Slots::all(locks, permits))
+    /// What stands under these locks of its own.
+    pub(crate) fn standing(&self, locks: &[String]) -> Vec<Standing> {
+        self.state().locks.standing(locks)
     }
 
-    /// Keeps those of these locks and slots from being taken which leases of another store hold, and
-    /// no others that were kept so before. Each is told by the index of its lock, its slot, its owner,
-    /// since when it is held and for how long it runs.
+    /// Has leases of another store stand in the way of others here, and no others that did so before.
     pub(crate) fn hold_elsewhere(
         &self,
         locks: &[String],
-        permits: u32,
-        held: impl Iterator<Item = (usize, usize, String, SystemTime, Duration)>,
+        held: impl Iterator<Item = HeldElsewhere>,
     ) {
-        let named = held.filter_map(|(lock, slot, owner, since, remaining)| {
-            let name = slots::name(locks.get(lock)?, slot).into_owned();
-            Some((name, Holder::Elsewhere(owner, since), remaining))
+        let held = held.map(|one| {
+            let by = Holder::Elsewhere(one.owner, one.since);
+            let stored = Stored {
+                sharing: one.sharing,
+                slot: one.slot,
+                ..Stored::alone(by, one.remaining)
+            };
+            (one.lock, stored)
         });
         // The caller's iterator runs before the lock is taken.
-        let named = named.collect();
-        let slots = Slots::all(locks, permits);
-        self.change(|state| state.locks.hold_elsewhere(&slots, named));
+        let held = held.collect();
+        self.change(|state| state.locks.hold_elsewhere(locks, held));
     }
 
     /// A lease of another store has ended: what it held may be taken.
@@ -108,7 +120,7 @@ impl Memory {
 
     /// Puts a lock of another owner under a name, for `ttl` from now, whoever holds it.
     pub fn take(&self, name: &str, owner: &str, ttl: Duration) {
-        self.state().locks.put(name, Holder::new(owner), ttl);
+        self.state().locks.seize(name, owner, ttl);
     }
 
     /// From now on every step fails as unavailable with this reason; `None` makes it work again.
@@ -156,6 +168,13 @@ impl Memory {
 }
 
 impl Store for Memory {
+    fn limits(&self) -> Limits {
+        Limits::default()
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
+    }
+
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
         self.step(move |state| Ok(state.locks.acquire(claim, attempt)))
     }
@@ -231,9 +250,9 @@ impl WakeUps for OfOwner<'_> {
 
 impl Drop for OfOwner<'_> {
     fn drop(&mut self) {
-        let mut state = self.memory.state();
-        let listener = state.locks.close_inbox(&self.owner);
-        drop(state);
+        let listener = self
+            .memory
+            .change(|state| state.locks.close_inbox(&self.owner));
         // Its waker may be the last handle of a task, whose end may come back here.
         drop(listener);
     }

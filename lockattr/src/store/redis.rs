@@ -31,6 +31,7 @@ use super::{
     Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
     Token, WakeUps,
 };
+use crate::limits::MAX_PERMITS;
 use crate::runtime::background::Background;
 use crate::runtime::clock::millis;
 
@@ -285,7 +286,11 @@ impl Store for Redis {
     fn limits(&self) -> Limits {
         let acknowledgements = self.acknowledgements.as_deref();
         let longest = acknowledgements.map_or(Duration::ZERO, Acknowledgements::longest);
-        Limits::default().longest_answer(2 * self.request_timeout + longest)
+        Limits::default()
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
+            .longest_answer(2 * self.request_timeout + longest)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::Sharing;
+
 /// One acquisition, in every step of it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -9,8 +11,13 @@ pub struct Claim<'a> {
     /// The whole lock keys, the client's prefix included. Never none; where there are several, all are
     /// wanted.
     pub locks: &'a [String],
-    /// How many holders the lock may have at a time; more than one only of one lock.
+    /// How many permits the lock has; more than one only of one lock. With one, it has one holder at a time.
     pub permits: u32,
+    /// How many of the permits are wanted; from 1 to as many as there are.
+    pub weight: u32,
+    /// Whether others may hold the lock beside it who want the same: readers. Only of one lock, and without
+    /// permits.
+    pub shared: bool,
     /// Who asks for it, or holds it.
     pub owner: &'a str,
     /// For how long.
@@ -24,16 +31,56 @@ impl<'a> Claim<'a> {
         Self {
             locks,
             permits: 1,
+            weight: 1,
+            shared: false,
             owner,
             ttl,
         }
     }
 
-    /// With as many holders at a time.
+    /// To a lock with as many permits.
     #[must_use]
     pub fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
         self
+    }
+
+    /// To as many of the permits.
+    #[must_use]
+    pub fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Beside others who want the same.
+    #[must_use]
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    pub(crate) fn with(self, sharing: Sharing) -> Self {
+        let alone = Self {
+            permits: 1,
+            weight: 1,
+            shared: false,
+            ..self
+        };
+        match sharing {
+            Sharing::Alone => alone,
+            Sharing::Readers => alone.shared(true),
+            Sharing::Permits { permits, weight } => alone.permits(permits).weight(weight),
+        }
+    }
+
+    pub(crate) fn sharing(&self) -> Sharing {
+        match *self {
+            Self { shared: true, .. } => Sharing::Readers,
+            Self { permits: 0 | 1, .. } => Sharing::Alone,
+            Self {
+                permits, weight, ..
+            } => Sharing::Permits { permits, weight },
+        }
     }
 
     /// What is held of it: all of its locks, or a slot of the only one.
@@ -54,7 +101,7 @@ impl<'a> Claim<'a> {
 pub struct Held<'a> {
     /// The claim.
     pub claim: Claim<'a>,
-    /// Which slot, of a lock with `permits`; 0 where there is one.
+    /// Which slot, of a lock with `permits`: its number among the holders; 0 where there is one, and of readers.
     pub slot: usize,
     /// Whether a renewal is to shorten what is left. If not, it never does: it may be carried out later
     /// than one that was asked for after it.

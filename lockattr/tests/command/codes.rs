@@ -104,6 +104,22 @@ fn field_store_30_min_hold_and_permits() {
     for holder in &mut holders {
         assert_eq!(holder.code(), 0);
     }
+
+    std::fs::remove_file(file(&server, "go")).expect("it is there");
+    let reads = ["doc", "--shared"];
+    let mut reader = Running::start(&mut run_script(&server, &reads, go_on));
+    ids(&server, "ids", 3);
+    assert_eq!(code(&mut run(&server, &reads, &["true"])), 0);
+    assert_eq!(code(&mut run(&server, &["doc"], &["true"])), 75);
+    let heavy = ["units", "--permits", "3", "--weight", "2"];
+    let mut holder = Running::start(&mut run_script(&server, &heavy, go_on));
+    ids(&server, "ids", 4);
+    assert_eq!(code(&mut run(&server, &heavy, &["true"])), 75);
+    assert_eq!(code(&mut run(&server, &heavy[..3], &["true"])), 0);
+    let too_heavy = ["units", "--permits", "3", "--weight", "4"];
+    assert_eq!(code(&mut run(&server, &too_heavy, &["true"])), 64);
+    std::fs::write(file(&server, "go"), "").expect("a file of our own");
+    assert_eq!((reader.code(), holder.code()), (0, 0));
 }
 
 #[test]

@@ -29,13 +29,7 @@ fn furnished(server: &Server) -> Vec<Running> {
             &["slots", "--permits", "3"],
             for_long,
         )));
-        let taken_now = || {
-            server
-                .keys()
-                .iter()
-                .filter(|key| key.contains("slots"))
-                .count()
-        };
+        let taken_now = || server.holders("lock:slots").len();
         wait::block_until("a slot is taken", || taken_now() == taken);
     }
     assert_eq!(

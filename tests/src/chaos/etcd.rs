@@ -9,6 +9,7 @@ use super::PREFIX;
 use super::topology::{Scene, Servers};
 use crate::etcd::Etcd;
 use crate::proxy::{Proxy, Treatment, Way};
+use crate::roles::WITHOUT_SHARING;
 use crate::server::Server;
 
 const MEMBERS: usize = 3;
@@ -94,6 +95,10 @@ impl Servers for Members {
     fn url(&self, worker: usize) -> String {
         let addresses: Vec<_> = self.halves[worker % 2].iter().map(Proxy::address).collect();
         self.cluster.url_of(&addresses)
+    }
+
+    fn words(&self) -> Vec<String> {
+        vec![WITHOUT_SHARING.to_owned()]
     }
 
     fn faults(&self) -> Vec<&'static str> {

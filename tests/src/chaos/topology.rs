@@ -97,10 +97,11 @@ pub(super) trait Servers {
     fn locks(&self) -> Vec<(String, String)> {
         let of_server = |server: &Server| {
             let named = server.keys().into_iter();
-            let valued = named.filter_map(|name| Some((value_of(server, &name)?, name)));
-            valued
-                .map(|(value, name)| (name, value))
-                .collect::<Vec<_>>()
+            let values = |name: String| {
+                let values = values_of(server, &name).into_iter();
+                values.map(move |value| (name.clone(), value))
+            };
+            named.flat_map(values).collect::<Vec<_>>()
         };
         self.all().into_iter().flat_map(of_server).collect()
     }
@@ -143,9 +144,15 @@ fn entries_of(server: &Server, queue: &str) -> Vec<String> {
     entries.unwrap_or_default()
 }
 
-/// What is in a lock or slot; nothing where a node of a cluster keeps its slot no more.
-fn value_of(server: &Server, name: &str) -> Option<String> {
-    server.words(&["GET", name]).ok()?
+/// What is in a lock: the value of one that is held alone, or the owners of those who hold it together. Nothing
+/// where a node of a cluster keeps its slot no more.
+fn values_of(server: &Server, name: &str) -> Vec<String> {
+    let value: Option<Option<String>> = server.words(&["GET", name]).ok();
+    match value {
+        Some(value) => value.into_iter().collect(),
+        None if name.starts_with(WAIT) => Vec::new(),
+        None => server.holders(name),
+    }
 }
 
 /// What a fault has to do with.

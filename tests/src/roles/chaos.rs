@@ -10,6 +10,7 @@ use lockattr::{Error, Lease, distributed_lock};
 use tokio::time::{sleep, timeout};
 
 use super::{Call, beat, begin, outcome, say};
+use crate::checker::SHARED;
 use crate::checker::marks::{CLOSED, DONE};
 use crate::fallback;
 use crate::record::{self, Event};
@@ -30,6 +31,8 @@ pub(super) struct Keys {
     pub(super) count: u64,
     /// Whether there are as many keys with several slots.
     pub(super) have_slots: bool,
+    /// Whether there are as many with readers, and holders of two slots.
+    pub(super) are_shared: bool,
 }
 
 /// What the tasks of a worker are to do, and how many of them are at it.
@@ -107,6 +110,8 @@ struct Job {
     random: Random,
     /// What the call around it runs on, of one that is made by a body: nothing where that is a lease.
     around: Option<&'static str>,
+    /// How many slots it takes of a key that has several.
+    weight: u32,
 }
 
 /// A call that ends as failed where nothing else is said.
@@ -138,6 +143,7 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     };
     let label = match kind {
         0 => format!("slots:{one}"),
+        7 if keys.are_shared => format!("docs:{one}"),
         1..=3 => pair_of(one, two),
         _ => format!("chaos:{one}"),
     };
@@ -155,7 +161,13 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
         random: Random::new(random.number()),
         label,
         around: None,
+        weight: if keys.are_shared && random.below(4) == 0 {
+            SLOTS
+        } else {
+            1
+        },
     };
+    let writes = random.below(4) == 0;
     let patience = if random.below(10) == 0 {
         random.millis(0, longest)
     } else {
@@ -164,6 +176,8 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let calling = fallback::observed(async {
         match kind {
             0 => slot(one, &job).await,
+            7 if keys.are_shared && writes => writing(one, &job).await,
+            7 if keys.are_shared => reading(one, &job).await,
             1 => both(one, two, &job).await,
             2 | 3 => both_locally(one, two, &job).await,
             4 => locally(one, &job).await,
@@ -212,10 +226,36 @@ async fn unguarded(key: u64, job: &Job) -> Result<(), Error> {
     ttl = job.ttl,
     wait = job.wait,
     permits = SLOTS,
+    weight = job.weight,
     on_unavailable = local,
     bind = lease
 )]
 async fn slot(key: u64, job: &Job) -> Result<(), Error> {
+    job.tell(Event::Beside, &format!("{}/{SLOTS}", job.weight));
+    job.work(lease).await
+}
+
+#[distributed_lock(
+    key = "docs:<key>",
+    ttl = job.ttl,
+    wait = job.wait,
+    shared,
+    on_unavailable = local,
+    bind = lease
+)]
+async fn reading(key: u64, job: &Job) -> Result<(), Error> {
+    job.tell(Event::Beside, SHARED);
+    job.work(lease).await
+}
+
+#[distributed_lock(
+    key = "docs:<key>",
+    ttl = job.ttl,
+    wait = job.wait,
+    on_unavailable = local,
+    bind = lease
+)]
+async fn writing(key: u64, job: &Job) -> Result<(), Error> {
     job.work(lease).await
 }
 
@@ -372,6 +412,7 @@ impl Job {
             length: random.millis(0, 40),
             random: Random::new(random.number()),
             around: Some(around.unwrap_or_default()),
+            weight: 1,
         };
         job.tell(Event::Within, &self.call.0.0.to_string());
         let calling = fallback::observed(async {

@@ -59,6 +59,22 @@ async fn slots_and_lists_are_kept_and_given_back() {
     assert!(server.locks().is_empty());
 }
 
+/// Readers and weights are told at once as what this store has not.
+#[tokio::test]
+async fn what_it_cannot_do_is_refused_by_name() {
+    let (_server, locks) = pair().await;
+    let of = |permits| locks.lock("geo").permits(permits);
+    for (request, words) in [
+        (of(10).weight(3), "a weight of 3"),
+        (of(1_001), "1000 permits at most, not 1001"),
+        (locks.lock("geo").shared(), "without `shared`"),
+    ] {
+        let refused = request.acquire().await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+}
+
 #[distributed_lock(key = "report:<day>", once = "1h", on_busy = skip, client = locks)]
 async fn report(locks: &Client, day: u32) -> Result<Option<u32>, Error> {
     Ok(Some(day))

@@ -70,15 +70,13 @@ async fn a_key_that_is_overwritten_ends_its_lease_and_an_expiry_by_hand_does_not
 async fn a_server_that_is_flushed_ends_every_lease() {
     let (server, locks) = pair().await;
     let slot = locks.lock("slots").permits(3).ttl(LONG).acquire().await;
-    let second = locks.lock("slots").permits(3).ttl(LONG).acquire().await;
     let list = locks.lock_all(["a", "b"]).ttl(LONG).acquire().await;
     let alone = locks.lock("alone").ttl(LONG).renew(false).acquire().await;
-    let (slot, second, list) = (slot.unwrap(), second.unwrap(), list.unwrap());
-    track(&server, 5).await;
+    let (slot, list) = (slot.unwrap(), list.unwrap());
+    track(&server, 3).await;
     let _: () = server.ask("DEL lock:b");
     assert_eq!(told(&list).await, LossCause::Deleted);
-    let _: () = server.ask(&format!("DEL lock:slot:{{lock:slots}}{}", second.slot()));
-    assert_eq!(told(&second).await, LossCause::Deleted);
+    // What others may hold as well is not tracked; the whole server's end is told all the same.
     assert!(slot.remaining() > LONG / 2);
     let _: () = server.ask("FLUSHALL");
     for lease in [slot, alone.unwrap()] {

@@ -59,6 +59,47 @@ fn used(permits: usize, lines: &[&str]) -> idle::Use {
 }
 
 #[test]
+fn readers_may_be_together_and_writers_alone() {
+    let beside = |first: &'static str, second: &'static str| {
+        [
+            "0 1 1 enter",
+            first,
+            "5 2 1 enter",
+            second,
+            "10 1 1 leave",
+            "11 1 1 outcome done",
+            "15 2 1 leave",
+            "16 2 1 outcome done",
+        ]
+    };
+    is_clean(&beside("1 1 1 beside shared", "6 2 1 beside shared"));
+    violation(&beside("1 1 1 beside shared", "6 2 1 beat"));
+    violation(&beside("1 1 1 beat", "6 2 1 beside shared"));
+}
+
+#[test]
+fn permits_are_added_up() {
+    let beside = |first: &'static str, second: &'static str| {
+        [
+            "0 1 1 enter",
+            "1 1 1 slot 0",
+            first,
+            "5 2 1 enter",
+            "6 2 1 slot 1",
+            second,
+            "10 1 1 leave",
+            "11 1 1 outcome done",
+            "15 2 1 leave",
+            "16 2 1 outcome done",
+        ]
+    };
+    is_clean(&beside("1 1 1 beside 4/10", "6 2 1 beside 6/10"));
+    violation(&beside("1 1 1 beside 4/10", "6 2 1 beside 7/10"));
+    // Whoever counts more may have more.
+    is_clean(&beside("1 1 1 beside 4/10", "6 2 1 beside 7/11"));
+}
+
+#[test]
 fn slots_in_use_are_counted_and_every_number_is_one_of_them() {
     let lines = [
         "0 1 1 enter",

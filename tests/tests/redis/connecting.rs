@@ -74,8 +74,25 @@ async fn a_node_of_a_cluster_is_refused_when_connecting() {
 #[tokio::test]
 async fn a_server_without_one_of_the_commands_is_refused_when_connecting() {
     for missing in [
-        "set", "get", "mget", "del", "pexpire", "pttl", "type", "time", "eval", "evalsha", "zadd",
-        "zpopmin", "zrem", "zrank", "zrange",
+        "set",
+        "get",
+        "mget",
+        "del",
+        "pexpire",
+        "pttl",
+        "type",
+        "time",
+        "eval",
+        "evalsha",
+        "zadd",
+        "zpopmin",
+        "zrem",
+        "zrank",
+        "zrange",
+        "zrangebyscore",
+        "zscore",
+        "zcard",
+        "pexpireat",
     ] {
         let server = Server::with(&["--rename-command", missing, ""]);
         let text = refused(&server.url()).await;

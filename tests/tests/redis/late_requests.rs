@@ -24,8 +24,8 @@ async fn until(moment: Instant) {
     sleep_until(moment.into()).await;
 }
 
-/// A holder of slot 0 of three, and a lease of slot 1 whose first request, for slot 0, is still on its
-/// way when this returns. It arrives at the moment that is answered.
+/// A holder of slot 0 of three, and a lease of slot 1 whose first request is still on its way when this
+/// returns. It arrives at the moment that is answered.
 async fn beside_a_late_request(
     server: &Server,
     locks: &Client,
@@ -44,12 +44,12 @@ async fn beside_a_late_request(
     assert_eq!(lease.slot(), 1);
     let early = Instant::now() + SECOND / 2 < arrives;
     assert!(early, "too slow to show anything");
-    assert_eq!(server.size(), 2);
+    assert_eq!(server.holders("lock:sync:42").len(), 2);
     (holder, lease, arrives)
 }
 
 #[tokio::test]
-async fn a_slot_taken_late_is_given_back_where_the_lease_is_of_another_slot() {
+async fn a_slot_taken_late_is_given_back_where_the_lease_was_before() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let (holder, lease, arrives) = beside_a_late_request(&server, &locks, &proxy).await;
@@ -61,19 +61,20 @@ async fn a_slot_taken_late_is_given_back_where_the_lease_is_of_another_slot() {
 
 /// The same where the lease is given back after the late request has come.
 #[tokio::test]
-async fn a_slot_taken_late_is_given_back_along_with_the_slot_of_the_lease() {
+async fn a_slot_asked_for_late_is_that_of_the_lease() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let (holder, lease, arrives) = beside_a_late_request(&server, &locks, &proxy).await;
     holder.release().await.unwrap();
     until(arrives + SECOND / 5).await;
+    assert_eq!(server.holders("lock:sync:42"), [lease.owner()]);
     lease.release().await.unwrap();
     nothing_left(&server).await;
 }
 
 /// The same where the lease is not released but dropped.
 #[tokio::test]
-async fn a_slot_taken_late_is_given_back_where_the_lease_of_another_slot_is_dropped() {
+async fn a_slot_taken_late_is_given_back_where_the_lease_was_dropped() {
     let (server, locks) = pair().await;
     let proxy = Proxy::before(server.address());
     let (holder, lease, arrives) = beside_a_late_request(&server, &locks, &proxy).await;

@@ -1,6 +1,6 @@
 //! The same protocol in simulated time: many short histories over the store in memory, with faults
 //! at every point of a call, read by the same checker. Calls are of every kind: on one key, on both, on
-//! slots, within others, on fallbacks, with marks and extensions.
+//! slots, as readers, within others, on fallbacks, with marks and extensions.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockattr::{Client, Error, Lease, Memory, distributed_lock};
 use tests::checker::marks::{CLOSED, DONE};
-use tests::checker::{FORGETS, FORGOT, Findings, Rules, SKIPPED, check};
+use tests::checker::{FORGETS, FORGOT, Findings, Rules, SHARED, SKIPPED, check};
 use tests::fallback;
 use tests::record::{Entry, Event};
 use tests::seed::Random;
@@ -58,6 +58,8 @@ struct Call<'a> {
     key: String,
     wait: Duration,
     steps: u64,
+    /// How many slots it takes of a key that has several.
+    weight: u32,
     random: Random,
     /// What the call around it runs on, of one that is made by a body.
     around: Option<&'static str>,
@@ -191,10 +193,26 @@ async fn locally(call: &Call<'_>) -> Result<(), Error> {
     ttl = TTL,
     wait = call.wait,
     permits = SLOTS,
+    weight = call.weight,
     bind = lease,
     client = call.locks
 )]
 async fn slot(call: &Call<'_>) -> Result<(), Error> {
+    call.tell(Event::Beside, &format!("{}/{SLOTS}", call.weight));
+    call.work(lease).await
+}
+
+#[distributed_lock(
+    key = "<call.key>",
+    ttl = TTL,
+    wait = call.wait,
+    shared,
+    on_unavailable = local,
+    bind = lease,
+    client = call.locks
+)]
+async fn reading(call: &Call<'_>) -> Result<(), Error> {
+    call.tell(Event::Beside, SHARED);
     call.work(lease).await
 }
 
@@ -295,6 +313,7 @@ async fn caller(
             key,
             wait: random.millis(0, 5_000),
             steps: random.below(30),
+            weight: 1 + u32::from(random.below(3) == 0),
             random: Random::new(random.number()),
             around: None,
             ended: Cell::new(false),
@@ -312,6 +331,7 @@ async fn caller(
                 2 => both_locally(&call).await,
                 3 => marking(&call).await,
                 4 | 5 => locally(&call).await,
+                6 | 7 => reading(&call).await,
                 _ => plain(&call).await,
             }
         });

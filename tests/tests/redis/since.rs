@@ -43,6 +43,16 @@ fn stored(server: &Server, key: &str, owner: &str) -> (u64, Option<String>) {
     )
 }
 
+/// Since when one that holds the lock with others does so, and what else is said of it.
+fn said(server: &Server, owner: &str) -> (u64, String) {
+    let members: Vec<String> = server.words(&["ZRANGE", LOCK, "0", "-1"]).unwrap();
+    let own = members
+        .iter()
+        .find_map(|said| said.strip_prefix(&format!("{owner} ")));
+    let (since, behind) = own.unwrap().split_once(' ').unwrap();
+    (since.parse().unwrap(), behind.to_owned())
+}
+
 /// Since when a lock is held, as somebody else is told.
 async fn told(locks: &Client) -> u64 {
     let since = match locks.lock("sync:42").acquire().await {
@@ -153,20 +163,16 @@ async fn a_lease_that_is_handed_on_keeps_what_is_stored() {
 }
 
 #[tokio::test]
-async fn a_slot_says_how_many_there_are() {
+async fn a_holder_of_permits_says_which_and_how_many() {
     let (server, locks) = pair().await;
     let mut leases = Vec::new();
     let before = now();
     for slot in 0..3 {
         let lease = locks.lock("sync:42").permits(3).acquire().await.unwrap();
-        let key = match slot {
-            0 => LOCK.to_owned(),
-            slot => format!("lock:slot:{{{LOCK}}}{slot}"),
-        };
-        let (since, permits) = stored(&server, &key, lease.owner());
+        let (since, behind) = said(&server, lease.owner());
         assert!((before..=now()).contains(&since), "{before} {since}");
-        assert_eq!(permits.as_deref(), Some("3"));
-        leases.push((lease, key));
+        assert_eq!(behind, format!("{slot} 1 3"));
+        leases.push(lease);
     }
     assert!((before..=now()).contains(&told(&client(&server).await).await));
     // One that waits is granted the slot in the same form.
@@ -174,21 +180,21 @@ async fn a_slot_says_how_many_there_are() {
     let request = other.lock("sync:42").permits(3).wait(PATIENT);
     let call = tokio::spawn(request.acquire());
     wait::until("it is queued", || server.waiters(LOCK) == 1).await;
-    let (lease, key) = leases.swap_remove(0);
+    let lease = leases.swap_remove(0);
     let before = now();
     lease.release().await.unwrap();
     let lease = call.await.unwrap().unwrap();
-    let (since, permits) = stored(&server, &key, lease.owner());
+    let (since, behind) = said(&server, lease.owner());
     assert!(since >= before, "{before} {since}");
-    assert_eq!(permits.as_deref(), Some("3"));
-    leases.push((lease, key));
-    for (lease, key) in leases {
+    assert_eq!(behind, "0 1 3");
+    leases.push(lease);
+    for lease in leases {
         lease.token().await.unwrap();
         lease.extend(60 * SECOND).await.unwrap();
-        assert!(server.pttl(&key) > 50_000);
+        assert!(server.pttl(LOCK) > 50_000);
         lease.release().await.unwrap();
-        assert_eq!(server.get(&key), None);
     }
+    assert_eq!(server.pttl(LOCK), -2);
 }
 
 #[tokio::test]
@@ -202,9 +208,14 @@ async fn a_lock_that_stays_closed_says_since_when() {
         let before = now();
         lease.release().await.unwrap();
         let nobody = format!("{:032}{}", 0, &owner[32..]);
-        let (since, behind) = stored(&server, LOCK, &nobody);
+        let since = if permits == 1 {
+            stored(&server, LOCK, &nobody).0
+        } else {
+            let (since, behind) = said(&server, &nobody);
+            assert_eq!(behind, "0 1 3");
+            since
+        };
         assert!((before..=now()).contains(&since), "{before} {since}");
-        assert_eq!(behind.as_deref(), (permits > 1).then_some("3"));
         assert_eq!(told(&client(&server).await).await, since);
         let _: usize = server.ask(&format!("DEL {LOCK}"));
     }
@@ -221,7 +232,7 @@ async fn a_list_that_waits_is_granted_no_slot() {
     let call = tokio::spawn(request.wait(PATIENT).acquire());
     wait::until("it is queued", || server.waiters(LOCK) == 1).await;
     second.release().await.unwrap();
-    assert_eq!(server.get(&format!("lock:slot:{{{LOCK}}}1")), None);
+    assert_eq!(server.holders(LOCK), [first.owner()]);
     assert_eq!(server.waiters(LOCK), 1);
     first.release().await.unwrap();
     let lease = tokio::time::timeout(SLACK, call).await.unwrap();

@@ -9,7 +9,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::server::Server;
 use tests::wait;
 
-use crate::support::{client, nap, nothing_left, pair, polled};
+use crate::support::{nap, nothing_left, pair, polled};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENT: Duration = Duration::from_secs(60);
@@ -123,55 +123,25 @@ async fn at_once(request: lockattr::LockRequest) -> Result<Lease, Error> {
     answer.expect("an answer at once")
 }
 
-/// A caller that counts fewer slots waits, and keeps nobody from the others.
+/// A caller that counts fewer waits for its turn, and those who come later wait behind it.
 #[tokio::test]
-async fn a_free_slot_is_taken_at_once_past_a_waiter_that_counts_fewer() {
-    let (_server, locks) = pair().await;
+async fn nobody_passes_a_waiter_that_counts_fewer() {
+    let (server, locks) = pair().await;
     let of = |permits| locks.lock("pool").permits(permits);
     let first = of(3).acquire().await.unwrap();
-    assert_eq!(first.slot(), 0);
     let waiter = tokio::spawn(of(1).wait(PATIENT).acquire());
-    nap(200).await;
-    let second = at_once(of(3)).await.unwrap();
-    let third = at_once(of(3)).await.unwrap();
-    assert_eq!((second.slot(), third.slot()), (1, 2));
-    let over = at_once(of(3)).await;
-    assert!(matches!(over, Err(Error::Busy { .. })), "{over:?}");
-    first.release().await.unwrap();
-    assert_eq!(waiter.await.unwrap().unwrap().slot(), 0);
-}
-
-/// The same for those who would wait: they need not.
-#[tokio::test]
-async fn a_free_slot_is_taken_at_once_by_one_that_would_wait() {
-    let (_server, locks) = pair().await;
-    let of = |permits| locks.lock("pool").permits(permits);
-    let _first = of(3).acquire().await.unwrap();
-    let _waiter = tokio::spawn(of(1).wait(PATIENT).acquire());
-    nap(200).await;
-    let second = at_once(of(3).wait(PATIENT)).await.unwrap();
-    assert_eq!(second.slot(), 1);
-}
-
-/// And one that counts fewer is told at once that all of its slots are in use.
-#[tokio::test]
-async fn a_caller_that_does_not_wait_is_told_busy_at_once_past_waiters_of_any_number() {
-    let (server, locks) = pair().await;
-    let other = client(&server).await;
-    let of = |permits| locks.lock("pool").permits(permits);
-    let mut leases = Vec::new();
-    for _ in 0..3 {
-        let request = other.lock("pool").permits(3);
-        leases.push(request.acquire().await.unwrap());
-    }
-    let _waiters = [3, 2, 1].map(|permits| tokio::spawn(of(permits).wait(PATIENT).acquire()));
-    wait::until("somebody waits", || server.waiters("lock:pool") > 0).await;
-    for permits in [1, 2, 3] {
+    wait::until("it waits", || server.waiters("lock:pool") == 1).await;
+    for permits in [1, 2, 3, 4] {
         let answer = at_once(of(permits)).await;
         assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
     }
-    let fourth = at_once(of(4)).await.unwrap();
-    assert_eq!(fourth.slot(), 3);
+    let behind = tokio::spawn(of(3).wait(PATIENT).acquire());
+    wait::until("it waits", || server.waiters("lock:pool") == 2).await;
+    first.release().await.unwrap();
+    let alone = waiter.await.unwrap().unwrap();
+    assert!(!behind.is_finished());
+    alone.release().await.unwrap();
+    assert_eq!(behind.await.unwrap().unwrap().slot(), 0);
 }
 
 /// A waiter whose future is not polled at all keeps nobody from a free slot.

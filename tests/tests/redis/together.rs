@@ -86,7 +86,7 @@ async fn a_slot_whose_holder_died_comes_back_after_the_ttl() {
 }
 
 #[tokio::test]
-async fn the_names_of_slots_are_the_lock_and_helper_keys_in_its_hash_slot() {
+async fn all_slots_are_under_the_key_of_the_lock() {
     let (server, locks) = pair().await;
     let mut held = Vec::new();
     for slot in 0..3 {
@@ -95,13 +95,13 @@ async fn the_names_of_slots_are_the_lock_and_helper_keys_in_its_hash_slot() {
         assert_eq!(lease.key(), "geo");
         held.push(lease);
     }
-    let mut keys = server.keys();
-    keys.sort();
-    assert_eq!(
-        keys,
-        ["lock:geo", "lock:slot:{lock:geo}1", "lock:slot:{lock:geo}2"]
-    );
-    assert!(keys.iter().all(|key| server.pttl(key) > 0));
+    assert_eq!(server.keys(), ["lock:geo"]);
+    assert!(server.pttl("lock:geo") > 0);
+    let mut holders = server.holders("lock:geo");
+    let mut owners: Vec<_> = held.iter().map(|lease| lease.owner().to_owned()).collect();
+    holders.sort();
+    owners.sort();
+    assert_eq!(holders, owners);
     // Tokens grow over all of a key's slots.
     let mut tokens = Vec::new();
     for lease in &held {
@@ -113,27 +113,30 @@ async fn the_names_of_slots_are_the_lock_and_helper_keys_in_its_hash_slot() {
     );
 }
 
-/// An application that counted one holder and its next release that counts three.
+/// An application that counted one holder and its next release that counts three, and one that counts two.
 #[tokio::test]
-async fn changing_the_number_keeps_to_the_larger() {
+async fn changing_the_number_keeps_to_ones_own() {
     let (_server, locks) = pair().await;
-    let one = locks.lock("geo").acquire().await.unwrap();
-    let two = locks.lock("geo").permits(3).acquire().await.unwrap();
-    let three = locks.lock("geo").permits(3).acquire().await.unwrap();
-    assert_eq!((two.slot(), three.slot()), (1, 2));
-    let over = locks.lock("geo").permits(3).acquire().await;
-    assert!(matches!(over, Err(Error::Busy { .. })), "{over:?}");
-    drop((two, three));
-    let old = locks.lock("geo").acquire().await;
-    assert!(matches!(old, Err(Error::Busy { .. })), "{old:?}");
-    drop(one);
+    let of = |permits| locks.lock("geo").permits(permits).acquire();
+    let is_busy = |answer| matches!(answer, Err(Error::Busy { .. }));
+    let alone = of(1).await.unwrap();
+    assert!(is_busy(of(3).await));
+    alone.release().await.unwrap();
+    let two = [of(3).await.unwrap(), of(3).await.unwrap()];
+    assert!(is_busy(of(2).await) && is_busy(of(1).await));
+    let [first, second] = two;
+    first.release().await.unwrap();
+    let other = of(2).await.unwrap();
+    assert_eq!((other.slot(), second.slot()), (0, 1));
+    assert!(is_busy(of(2).await));
+    assert_eq!(of(3).await.unwrap().slot(), 2);
 }
 
 #[tokio::test]
 async fn odd_numbers_of_permits_are_refused() {
     let (server, locks) = pair().await;
     let before = server.commands();
-    for permits in [0, 1_001, u32::MAX] {
+    for permits in [0, 1_000_001, u32::MAX] {
         let refused = locks.lock("geo").permits(permits).acquire().await;
         assert!(matches!(refused, Err(Error::Invalid { .. })), "{refused:?}");
     }

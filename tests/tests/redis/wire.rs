@@ -48,6 +48,55 @@ async fn an_uncontended_call_is_one_set_and_one_evalsha() {
     assert_eq!(names, ["SET", "EVALSHA"].repeat(10));
 }
 
+/// What a client sends, and what the server runs for it in scripts: alone, with permits, as one of several
+/// readers.
+#[tokio::test]
+async fn each_form_costs_so_many_commands() {
+    let (server, locks) = pair().await;
+    let ttl = Duration::from_secs(60);
+    let of = |form: &str| {
+        let request = locks.lock(form).ttl(ttl);
+        match form {
+            "alone" => request,
+            "permits" => request.permits(10),
+            "weight" => request.permits(1_000_000).weight(400_000),
+            _ => request.shared(),
+        }
+    };
+    let mut table = Vec::new();
+    for form in ["alone", "permits", "weight", "shared"] {
+        // The scripts are known, and a neighbour is there where one may be.
+        drop(of(form).acquire().await.unwrap());
+        wait::until("it is given back", || server.size() == 0).await;
+        let neighbour = if form == "alone" {
+            None
+        } else {
+            Some(of(form).acquire().await.unwrap())
+        };
+        let before = server.commands();
+        let lease = of(form).acquire().await.unwrap();
+        let taken = used(&server, &before);
+        let before = server.commands();
+        lease.release().await.unwrap();
+        let given_back = used(&server, &before);
+        drop(neighbour);
+        wait::until("it is given back", || server.size() == 0).await;
+        // What is sent, and all, in scripts as well.
+        let of_both = [taken, given_back].map(|(set, evalsha, all)| {
+            let sent = if evalsha == 0 { set } else { evalsha };
+            (sent, all - sent)
+        });
+        println!("{form}: taken and given back {of_both:?}");
+        table.push(of_both);
+    }
+    // A lock that one holds alone costs what it always did.
+    assert_eq!(table[0], [(1, 0), (1, 3)]);
+    for cost in &table[1..] {
+        let is_few = |(sent, in_scripts): &(u64, u64)| *sent == 1 && *in_scripts <= 16;
+        assert!(cost.iter().all(is_few), "{cost:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_lock_is_one_string_with_an_owner_and_an_expiry() {
     let (server, locks) = pair().await;

@@ -66,10 +66,11 @@ fn holders(listed: &Listed) -> String {
     }
 }
 
-/// How many are taken of how many.
+/// How many are taken of how many; of readers, how many there are.
 fn permits(listed: &Listed) -> String {
     match (listed.permits, listed.entries.len()) {
-        (Some(permits), taken) => format!("{taken}/{permits}"),
+        (Some(permits), _) => format!("{}/{permits}", words::taken(listed)),
+        (None, readers) if listed.shared => format!("{readers} shared"),
         (None, 0 | 1) => dash(),
         (None, taken) => taken.to_string(),
     }
@@ -110,15 +111,21 @@ mod tests {
         };
         let entries = vec![held(0, "web-1:7", 63), held(2, "web-2:8", 5)];
         let geo = Listed::new("geo", entries, 4).permits(Some(3));
+        let heavy = vec![held(0, "web-1:7", 63).weight(4), held(1, "web-2:8", 5)];
+        let units = Listed::new("units", heavy, 0).permits(Some(1_000_000));
+        let readers = vec![held(0, "web-1:7", 63), held(0, "web-2:8", 5)];
+        let doc = Listed::new("doc", readers, 1).shared(true);
         let only_waited_for = Listed::new("odd\nkey", Vec::new(), 1);
-        let lines = table([&geo, &only_waited_for], now).lines(None);
+        let lines = table([&geo, &units, &doc, &only_waited_for], now).lines(None);
         let plain = |line: &String| anstream::adapter::strip_str(line).to_string();
         assert_eq!(
             lines.iter().map(plain).collect::<Vec<_>>(),
             [
-                "KEY       STATE    HOLDER      SINCE  REMAINING  WAITERS  PERMITS",
-                "geo       held     web-1:7 +1  1m 3s        17s        4      2/3",
-                "odd\\nkey  waiting  -               -          -        1        -",
+                "KEY       STATE    HOLDER      SINCE  REMAINING  WAITERS    PERMITS",
+                "geo       held     web-1:7 +1  1m 3s        17s        4        2/3",
+                "units     held     web-1:7 +1  1m 3s        17s        -  5/1000000",
+                "doc       held     web-1:7 +1  1m 3s        17s        1   2 shared",
+                "odd\\nkey  waiting  -               -          -        1          -",
             ]
         );
     }

@@ -90,7 +90,11 @@ fn request(client: &Client, key: &str, args: &RunArgs) -> lockattr::LockRequest 
         .lock(key)
         .ttl(args.ttl)
         .wait(args.wait)
-        .permits(args.permits);
+        .permits(args.permits)
+        .weight(args.weight);
+    if args.shared {
+        request = request.shared();
+    }
     if let Some(length) = args.once {
         request = request.once(length);
     }

@@ -88,7 +88,7 @@ pub(crate) fn text(shown: &Shown, now: SystemTime) -> String {
         ([], _) => lines.push(format!(
             "{key} is free, and is about to be granted to the first of those who wait"
         )),
-        ([entry], None) => {
+        ([entry], None) if !shown.listed.shared => {
             lines.push(format!("{key} {}", headline(entry, now)));
             lines.extend(
                 details(entry, now)
@@ -97,10 +97,21 @@ pub(crate) fn text(shown: &Shown, now: SystemTime) -> String {
             );
         }
         (entries, permits) => {
-            let of = permits.map_or_else(String::new, |permits| format!(" of {permits}"));
-            lines.push(format!("{key} has {}{of} slots taken", entries.len()));
+            lines.push(match permits {
+                _ if shown.listed.shared => format!("{key} has {} readers", entries.len()),
+                Some(permits) => {
+                    let taken = words::taken(&shown.listed);
+                    format!("{key} has {taken} of {permits} slots taken")
+                }
+                None => format!("{key} has {} slots taken", entries.len()),
+            });
             for entry in entries {
-                lines.push(format!("  slot {} {}", entry.slot, headline(entry, now)));
+                let what = match entry.weight {
+                    _ if shown.listed.shared => "a place".to_owned(),
+                    1 => format!("slot {}", entry.slot),
+                    weight => format!("slot {} with {weight} permits", entry.slot),
+                };
+                lines.push(format!("  {what} {}", headline(entry, now)));
                 lines.extend(
                     details(entry, now)
                         .into_iter()

@@ -119,6 +119,12 @@ pub(crate) fn one_line(text: &str) -> String {
     escaped.collect()
 }
 
+/// How many permits are taken.
+pub(crate) fn taken(listed: &Listed) -> u64 {
+    let weights = listed.entries.iter().map(|entry| u64::from(entry.weight));
+    weights.sum()
+}
+
 /// A lock for machines; `docs/schema/lock.json` describes it.
 pub(crate) fn lock_json(listed: &Listed, now: SystemTime) -> Value {
     let entries = listed.entries.iter().map(|entry| entry_json(entry, now));
@@ -127,6 +133,7 @@ pub(crate) fn lock_json(listed: &Listed, now: SystemTime) -> Value {
         "state": state(listed),
         "entries": entries.collect::<Vec<_>>(),
         "permits": listed.permits,
+        "shared": listed.shared,
         "waiters": listed.waiters,
     })
 }
@@ -140,6 +147,7 @@ pub(crate) fn entry_json(entry: &Entry, now: SystemTime) -> Value {
     };
     json!({
         "slot": entry.slot,
+        "weight": entry.weight,
         "state": kind(&entry.kind),
         "holder": holder(&entry.kind),
         "since_ms": since.map(since_ms),

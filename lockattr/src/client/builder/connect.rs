@@ -41,7 +41,8 @@ impl ClientBuilder {
     ///
     /// A minority of the nodes may be down or silent, and calls are as fast as the rest. A node that keeps
     /// nothing on disk, or not every write, is to stay away for the longest ttl in use before it is started
-    /// again: it has forgotten whom it has given its vote. Calls with `permits` are refused.
+    /// again: it has forgotten whom it has given its vote. Calls with `permits` or `shared`
+    /// are refused.
     ///
     /// What this survives beside one node, what it does not, and why a resource that must never be written
     /// late has to be fenced all the same: an outage of a minority, the loss of its data where it stays away

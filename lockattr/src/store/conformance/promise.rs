@@ -54,8 +54,13 @@ promises! {
         the owner's keys are given back after that, and once more when it is \
         [`settled`](Store::settled)";
     CHECKED: "Store::check", "`claim` is for a key that is nobody else's, and of which nothing is left";
-    GRANTS: "Store::acquire", "Grants all locks of the claim, or one slot of its only lock, to its owner \
-        for its ttl, if nobody holds them; or nothing";
+    GRANTS: "Store::acquire", "Grants all locks of the claim to its owner for its ttl, if nobody holds \
+        them; or nothing";
+    TOGETHER: "Store::acquire", "A lock with permits is granted as long as its holders have no more of \
+        them together than there are, by the number that the claim counts, each with the lowest slot that \
+        no other holder has; and to readers beside readers. No other claims are granted beside each other";
+    ORDER: "Store::acquire", "whoever comes, or does not wait, is granted nothing past a waiter who \
+        waits for what it would have a part of";
     RECOGNISES: "Store::acquire", "Asked again for the same owner, it recognises its own grant and \
         starts the ttl anew";
     RELIED_ON: "Acquired::Granted", "Until when that may be relied on, by the clock of the caller: the \

@@ -40,6 +40,8 @@ pub(super) struct Claimant {
     pub(super) owner: String,
     pub(super) ttl: Duration,
     permits: u32,
+    weight: u32,
+    shared: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -55,7 +57,19 @@ impl Claimant {
         self
     }
 
-    /// Of a lock with as many slots.
+    /// Of so many of the permits.
+    pub(super) fn weight(mut self, weight: u32) -> Self {
+        self.weight = weight;
+        self
+    }
+
+    /// Beside others like it.
+    pub(super) fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Of a lock with as many permits.
     pub(super) fn permits(mut self, permits: u32) -> Self {
         self.permits = permits;
         self
@@ -71,7 +85,10 @@ impl Claimant {
     }
 
     pub(super) fn claim(&self) -> Claim<'_> {
-        Claim::new(&self.locks, &self.owner, self.ttl).permits(self.permits)
+        Claim::new(&self.locks, &self.owner, self.ttl)
+            .permits(self.permits)
+            .weight(self.weight)
+            .shared(self.shared)
     }
 
     pub(super) fn held(&self, slot: usize) -> Held<'_> {
@@ -104,6 +121,8 @@ impl<'a> Subject<'a> {
             owner: self.origin.owner(self.origin.new_id()),
             ttl: self.limits.shortest_ttl.max(Duration::from_secs(60)) + self.limits.longest_answer,
             permits: 1,
+            weight: 1,
+            shared: false,
         }
     }
 

@@ -166,7 +166,11 @@ enum Flaw {
     DoneSinceEver,
     HeldSinceEver,
     TokensOfTheFirstLock,
-    SlotsBearNoMarks,
+    SlotsOpenAtOnce,
+    CountsHolders,
+    ReadersAreAlone,
+    ReadersMeetWriters,
+    PassesWaiters,
     NeverAnswers,
 }
 
@@ -207,7 +211,11 @@ const FLAWS: &[(Flaw, Promise)] = &[
     (Flaw::DoneSinceEver, promise::SINCE),
     (Flaw::HeldSinceEver, promise::BUSY_SINCE),
     (Flaw::TokensOfTheFirstLock, promise::TOKEN),
-    (Flaw::SlotsBearNoMarks, promise::CLOSED),
+    (Flaw::SlotsOpenAtOnce, promise::CLOSED),
+    (Flaw::CountsHolders, promise::TOGETHER),
+    (Flaw::ReadersAreAlone, promise::GRANTS),
+    (Flaw::ReadersMeetWriters, promise::TOGETHER),
+    (Flaw::PassesWaiters, promise::ORDER),
     (Flaw::NeverAnswers, promise::BOUND),
 ];
 
@@ -229,7 +237,11 @@ impl Flawed {
         self.memory.holder(&claim.locks[0]).as_deref() == Some(claim.owner)
     }
 
-    async fn take(&self, claim: Claim<'_>, mut attempt: Attempt) -> Result<Acquired, StoreError> {
+    async fn take(
+        &self,
+        mut claim: Claim<'_>,
+        mut attempt: Attempt,
+    ) -> Result<Acquired, StoreError> {
         let granted = |ttl| Acquired::granted(0, relied_on_until(now(), ttl));
         match self.flaw {
             Flaw::ForgetsItsGrant if self.is_held_by(claim) => {
@@ -266,12 +278,24 @@ impl Flawed {
                 }
                 return Ok(answer);
             }
+            Flaw::CountsHolders => claim.weight = 1,
+            Flaw::ReadersAreAlone => claim.shared = false,
             Flaw::KeepsThePlace if attempt.again => attempt.wait = Duration::from_secs(60),
             _ => {}
         }
         let mut acquired = self.memory.acquire(claim, attempt).await?;
         match (self.flaw, &mut acquired) {
             (Flaw::GrantsWhatIsHeld, Acquired::Busy { .. }) => acquired = granted(claim.ttl),
+            (Flaw::ReadersMeetWriters, Acquired::Busy { .. }) if claim.shared => {
+                acquired = granted(claim.ttl);
+            }
+            (Flaw::PassesWaiters, Acquired::Busy { .. }) => {
+                let standing = self.memory.standing(claim.locks);
+                let holders = standing.into_iter().map(|one| one.sharing);
+                if claim.sharing().fits_beside(holders) {
+                    acquired = granted(claim.ttl);
+                }
+            }
             (Flaw::PromisesTheWholeTtl, Acquired::Granted { until, .. }) => {
                 *until = now() + claim.ttl;
             }
@@ -322,10 +346,14 @@ impl Flawed {
         match self.flaw {
             Flaw::OpensAtOnce if closes => release.leave = &[],
             Flaw::WritesNoMark if marks => release.leave = &[],
-            Flaw::SlotsBearNoMarks if claim.permits > 1 => release.leave = &[],
+            Flaw::SlotsOpenAtOnce if claim.permits > 1 => release.leave = &[],
             Flaw::KeepsNoMark => release.keep_marks = false,
             Flaw::MarksUnasked => release.keep_marks = true,
-            Flaw::LooksAtOneSlot => release.slot = release.slot.or(Some(0)),
+            Flaw::LooksAtOneSlot
+                if claim.permits > 1 && release.slot.is_none() && !self.is_held_by(claim) =>
+            {
+                return Ok(Found::Nothing);
+            }
             Flaw::IgnoresTheQueue if release.may_queue && !self.is_held_by(claim) => {
                 let holder = self.memory.holder(&claim.locks[0]);
                 return Ok(holder.map_or(Found::Nothing, |_| Found::Another));
@@ -343,6 +371,10 @@ impl Flawed {
 }
 
 impl Store for Flawed {
+    fn limits(&self) -> Limits {
+        self.memory.limits()
+    }
+
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
         Box::pin(async move {
             if self.flaw == Flaw::KeepsWhatItChecked {
@@ -359,11 +391,11 @@ impl Store for Flawed {
         // What is spawned goes on when its future is dropped.
         let memory = self.memory.clone();
         let (locks, owner) = (claim.locks.to_vec(), claim.owner.to_owned());
-        let (permits, ttl) = (claim.permits, claim.ttl);
+        let (sharing, ttl) = (claim.sharing(), claim.ttl);
         Box::pin(async move {
             let acting = tokio::spawn(async move {
                 sleep(Duration::from_millis(100)).await;
-                let claim = Claim::new(&locks, &owner, ttl).permits(permits);
+                let claim = Claim::new(&locks, &owner, ttl).with(sharing);
                 memory.acquire(claim, attempt).await
             });
             acting.await.expect("it ends")

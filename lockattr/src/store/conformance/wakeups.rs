@@ -59,7 +59,7 @@ pub async fn wakeups(store: &dyn Store) {
     }
 }
 
-struct WaitingClaim<'a> {
+pub(super) struct WaitingClaim<'a> {
     caller: &'a Claimant,
     wakeups: Box<dyn WakeUps + 'a>,
     place: u64,
@@ -67,7 +67,7 @@ struct WaitingClaim<'a> {
 
 impl<'a> WaitingClaim<'a> {
     /// Waits for what is held, if the store has a queue.
-    async fn queue(subject: &Subject<'a>, caller: &'a Claimant) -> Option<Self> {
+    pub(super) async fn queue(subject: &Subject<'a>, caller: &'a Claimant) -> Option<Self> {
         let wakeups = subject.store.wakeups(caller.claim());
         match subject.acquire(caller, Attempt::first(WAIT)).await {
             Acquired::Busy { place, .. } => place.map(|place| Self {
@@ -94,7 +94,7 @@ impl<'a> WaitingClaim<'a> {
     }
 
     /// Its grant, now that it is the first and the lock was given back.
-    async fn turn(&mut self, subject: &Subject<'_>) -> HeldSlot {
+    pub(super) async fn turn(&mut self, subject: &Subject<'_>) -> HeldSlot {
         loop {
             match self.told(subject).await {
                 WakeUp::Granted { slot, until } => {

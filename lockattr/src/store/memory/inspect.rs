@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use super::locks::{Holder, Locks, now};
-use super::{Memory, slots};
+use super::locks::{Holder, Locks, Stored, now};
+use super::{Memory, MemoryState};
 use crate::owner;
-use crate::store::Reply;
 use crate::store::inspect::{
     Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Page, Severity, Shown, Waiter,
     matches,
 };
+use crate::store::{Reply, Sharing};
 
 impl Inspect for Memory {
     fn list<'a>(&'a self, prefix: &'a str, pattern: &'a str) -> Box<dyn Listing + 'a> {
@@ -29,7 +29,7 @@ impl Inspect for Memory {
             let listed = listed.unwrap_or_else(|| Listed::new(lock, Vec::new(), 0));
             let waiters = state.locks.waiters.iter();
             let queue = waiters
-                .filter(|waiter| waiter.slots.names().iter().any(|name| name == lock))
+                .filter(|waiter| waiter.locks.iter().any(|name| name == lock))
                 .map(|waiter| {
                     let since = owner::since(&waiter.owner);
                     Waiter::new(&waiter.owner, since, Some(waiter.ttl))
@@ -40,17 +40,16 @@ impl Inspect for Memory {
 
     fn end<'a>(&'a self, lock: &'a str, entry: &'a Entry) -> Reply<'a, Ended> {
         self.step(move |state| {
-            let name = slots::name(lock, entry.slot);
-            let locks = state.locks.listed(|name| name == lock);
-            let entries = locks.iter().flat_map(|listed| &listed.entries);
-            let ended = match { entries }.find(|found| found.slot == entry.slot) {
-                None => Ended::Gone,
-                Some(found) if found.kind == entry.kind => Ended::Ended,
-                Some(_) => Ended::Changed,
-            };
-            if ended == Ended::Ended {
-                state.locks.remove(&name);
+            let live = |state: &mut MemoryState| state.locks.live(lock).to_vec();
+            let found: Vec<_> = live(state).iter().map(shown).collect();
+            if found.iter().any(|found| found.kind == entry.kind) {
+                state
+                    .locks
+                    .end(lock, |stored| shown(stored).kind == entry.kind);
+                return Ok(Ended::Ended);
             }
+            let stands = found.iter().any(|found| found.slot == entry.slot);
+            let ended = if stands { Ended::Changed } else { Ended::Gone };
             Ok(ended)
         })
     }
@@ -96,35 +95,23 @@ impl Locks {
     fn listed(&self, wanted: impl Fn(&str) -> bool) -> Vec<Listed> {
         let now = now();
         let mut locks = BTreeMap::new();
-        for (name, stored) in self.entries.iter().filter(|(_, entry)| entry.until > now) {
-            let (lock, slot) = slots::parts(name);
-            if !wanted(lock) {
-                continue;
+        for (lock, stored) in &self.entries {
+            let stored = stored.iter().filter(|entry| entry.until > now);
+            for stored in stored.filter(|_| wanted(lock)) {
+                let listed = locks.entry(lock.as_str()).or_insert_with(|| none(lock));
+                listed.entries.push(shown(stored));
+                match stored.sharing {
+                    Sharing::Alone => {}
+                    Sharing::Readers => listed.shared = true,
+                    Sharing::Permits { permits, .. } => {
+                        listed.permits = listed.permits.max(Some(permits));
+                    }
+                }
             }
-            let kind = match &stored.by {
-                Holder::Owner(owner, since) if owner.starts_with(NOBODY) => EntryKind::Closed {
-                    owner: owner.clone(),
-                    since: Some(*since),
-                },
-                Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => EntryKind::Held {
-                    owner: owner.clone(),
-                    since: Some(*since),
-                },
-                Holder::Done(since) => EntryKind::Done { since: *since },
-            };
-            let remaining = stored.until.saturating_duration_since(now);
-            let listed = locks.entry(lock).or_insert_with(|| none(lock));
-            listed.entries.push(Entry::new(slot, kind, Some(remaining)));
-            let permits = listed.permits.max(Some(stored.permits));
-            listed.permits = permits.filter(|permits| *permits > 1);
         }
         for waiter in &self.waiters {
-            let mut names: Vec<_> = waiter.slots.names().iter().collect();
-            names.dedup_by_key(|name| slots::parts(name).0);
-            for lock in names.into_iter().map(|name| slots::parts(name).0) {
-                if wanted(lock) {
-                    locks.entry(lock).or_insert_with(|| none(lock)).waiters += 1;
-                }
+            for lock in waiter.locks.iter().filter(|lock| wanted(lock)) {
+                locks.entry(lock).or_insert_with(|| none(lock)).waiters += 1;
             }
         }
         let mut locks: Vec<_> = locks.into_values().collect();
@@ -133,6 +120,23 @@ impl Locks {
         }
         locks
     }
+}
+
+/// What people are shown of it.
+fn shown(stored: &Stored) -> Entry {
+    let kind = match &stored.by {
+        Holder::Owner(owner, since) if owner.starts_with(NOBODY) => EntryKind::Closed {
+            owner: owner.clone(),
+            since: Some(*since),
+        },
+        Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => EntryKind::Held {
+            owner: owner.clone(),
+            since: Some(*since),
+        },
+        Holder::Done(since) => EntryKind::Done { since: *since },
+    };
+    let remaining = stored.until.saturating_duration_since(now());
+    Entry::new(stored.slot, kind, Some(remaining)).weight(stored.sharing.weight())
 }
 
 /// What stands before the origin of a lock that was left closed.

@@ -1,20 +1,20 @@
-//! The locks themselves, in the hands of one caller at a time: what stands under which name, who waits
-//! for it, and who is to be woken.
+//! The locks themselves, in the hands of one caller at a time: who holds which, who waits for it, and
+//! who is to be woken.
 
 use std::collections::HashMap;
 use std::iter;
-use std::mem;
 use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::super::{
-    Acquired, Attempt, Claim, Found, Held, Leave, Release, Renewal, Token, WakeUp, relied_on_until,
+    Acquired, Attempt, Claim, Found, Held, Leave, Release, Renewal, Sharing, Token, WakeUp,
+    relied_on_until,
 };
-use super::slots::Slots;
+use super::names;
 use crate::runtime::clock::Clock;
 use crate::runtime::waker;
 
-/// As many names are kept at least before those whose time is over are looked for.
+/// As many locks are kept at least before those whose time is over are looked for.
 const SWEPT_FROM: usize = 1024;
 
 /// Longer than any ttl, and short enough to be added to a moment.
@@ -22,8 +22,9 @@ const CENTURY: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 #[derive(Default)]
 pub(super) struct Locks {
-    pub(super) entries: HashMap<String, Stored>,
-    /// With so many entries those whose time is over are taken out.
+    /// What stands under each lock, in the order in which it came there; never nothing.
+    pub(super) entries: HashMap<String, Vec<Stored>>,
+    /// With so many locks those whose time is over are taken out.
     sweep_at: usize,
     last_token: u64,
     /// In order of arrival.
@@ -34,15 +35,18 @@ pub(super) struct Locks {
     pub(super) to_wake: Vec<Waker>,
 }
 
-/// What stands under a name.
+/// What stands under a lock.
+#[derive(Clone)]
 pub(super) struct Stored {
     pub(super) by: Holder,
     pub(super) until: Instant,
-    /// Of a slot that was granted, how many there are for its holder.
-    pub(super) permits: u32,
+    pub(super) sharing: Sharing,
+    /// Its number, among those with permits.
+    pub(super) slot: usize,
 }
 
 /// Each with since when.
+#[derive(Clone)]
 pub(super) enum Holder {
     Owner(String, SystemTime),
     /// A lease of another store, as long as that stands in for this one.
@@ -58,8 +62,10 @@ impl Holder {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct QueuedClaim {
-    pub(super) slots: Slots<'static>,
+    pub(super) locks: Vec<String>,
+    pub(super) sharing: Sharing,
     pub(super) owner: String,
     pub(super) ttl: Duration,
 }
@@ -71,7 +77,15 @@ pub(super) struct Inbox {
     waker: Option<Waker>,
 }
 
-/// What keeps a name from being taken.
+/// What stands under a lock of this store's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Standing {
+    pub(crate) slot: usize,
+    pub(crate) sharing: Sharing,
+    pub(crate) what: Refusal,
+}
+
+/// What keeps a lock from being taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// It is held, or stays closed, for so long yet, since then.
@@ -81,13 +95,38 @@ pub(crate) enum Refusal {
 }
 
 impl Stored {
+    /// Alone, from now on.
+    pub(super) fn alone(by: Holder, ttl: Duration) -> Self {
+        Self {
+            by,
+            until: after(ttl),
+            sharing: Sharing::Alone,
+            slot: 0,
+        }
+    }
+
     fn is_by(&self, owner: &str) -> bool {
         matches!(&self.by, Holder::Owner(holder, _) if holder == owner)
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.by, Holder::Elsewhere(..))
+    }
+
+    /// What an owner is told that cannot have the lock beside this.
+    fn refusal(&self) -> Acquired {
+        match &self.by {
+            Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => {
+                let remaining = self.until.saturating_duration_since(now());
+                Acquired::busy(0, owner.clone(), remaining).since(*since)
+            }
+            Holder::Done(since) => Acquired::done(0, *since),
+        }
     }
 }
 
 impl Locks {
-    /// How many names are kept.
+    /// How many locks are kept.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -97,70 +136,113 @@ impl Locks {
         self.waiters.len()
     }
 
-    /// Puts something under a name. Nobody sees to what expires, so names that are not asked for any
-    /// more are looked for whenever there are twice as many as the last time: a constant cost a name.
-    pub(super) fn put(&mut self, name: &str, by: Holder, ttl: Duration) {
+    /// Puts something under a lock, beside what is there. Nobody sees to what expires, so locks that are
+    /// not asked for any more are looked for whenever there are twice as many as the last time: a constant
+    /// cost a lock.
+    pub(super) fn put(&mut self, lock: &str, stored: Stored) {
         if self.entries.len() >= self.sweep_at.max(SWEPT_FROM) {
             let now = now();
-            self.entries.retain(|_, entry| entry.until > now);
+            self.entries.retain(|_, entries| {
+                entries.retain(|entry| entry.until > now);
+                !entries.is_empty()
+            });
             self.entries.shrink_to(2 * SWEPT_FROM);
             self.sweep_at = 2 * self.entries.len();
         }
-        let until = after(ttl);
-        let stored = Stored {
-            by,
-            until,
-            permits: 1,
-        };
-        self.entries.insert(name.to_owned(), stored);
+        match self.entries.get_mut(lock) {
+            Some(entries) => entries.push(stored),
+            None => {
+                self.entries.insert(lock.to_owned(), vec![stored]);
+            }
+        }
+    }
+
+    /// Takes out what stands under a lock and is chosen.
+    fn take_out(&mut self, lock: &str, chosen: impl Fn(&Stored) -> bool) {
+        if let Some(entries) = self.entries.get_mut(lock) {
+            entries.retain(|entry| !chosen(entry));
+            if entries.is_empty() {
+                self.entries.remove(lock);
+            }
+        }
     }
 
     /// Frees a name, whoever holds it.
     pub(super) fn remove(&mut self, name: &str) {
-        self.entries.remove(name);
+        let (lock, slot) = names::parts(name);
+        self.take_out(lock, |entry| names::is_under(entry, slot));
         self.grant_waiting();
     }
 
+    /// Ends what stands under a lock and is chosen.
+    #[cfg(feature = "inspect")]
+    pub(super) fn end(&mut self, lock: &str, chosen: impl Fn(&Stored) -> bool) {
+        self.take_out(lock, chosen);
+        self.grant_waiting();
+    }
+
+    /// Has an owner hold a name, whoever holds it.
+    pub(super) fn seize(&mut self, name: &str, owner: &str, ttl: Duration) {
+        let (lock, slot) = names::parts(name);
+        let permits = self
+            .live(lock)
+            .iter()
+            .find_map(|entry| match entry.sharing {
+                Sharing::Permits { permits, .. } => Some(permits),
+                Sharing::Alone | Sharing::Readers => None,
+            });
+        self.take_out(lock, |entry| names::is_under(entry, slot));
+        let mut stored = Stored::alone(Holder::new(owner), ttl);
+        if slot > 0 || permits.is_some() {
+            stored.slot = slot;
+            stored.sharing = Sharing::Permits {
+                permits: permits.unwrap_or(u32::MAX),
+                weight: 1,
+            };
+        }
+        self.put(lock, stored);
+    }
+
     pub(super) fn holder(&mut self, name: &str) -> Option<String> {
-        match &self.live(name)?.by {
+        let (lock, slot) = names::parts(name);
+        let mut entries = self.live(lock).iter();
+        match &entries.find(|entry| names::is_under(entry, slot))?.by {
             Holder::Owner(owner, _) | Holder::Elsewhere(owner, _) => Some(owner.clone()),
             Holder::Done(_) => None,
         }
     }
 
-    pub(super) fn refusals(&mut self, slots: &Slots<'_>) -> Vec<(usize, Refusal)> {
+    /// What stands under these locks of this store's own.
+    pub(super) fn standing(&mut self, locks: &[String]) -> Vec<Standing> {
         let now = now();
         let mut found = Vec::new();
-        for (index, name) in slots.names().iter().enumerate() {
-            let refusal = match self.live(name) {
-                Some(Stored { by, until, .. }) => match by {
+        for lock in locks {
+            for entry in self.live(lock) {
+                let what = match entry.by {
                     Holder::Owner(_, since) => {
-                        Refusal::Held(until.saturating_duration_since(now), *since)
+                        Refusal::Held(entry.until.saturating_duration_since(now), since)
                     }
-                    Holder::Done(since) => Refusal::Done(*since),
+                    Holder::Done(since) => Refusal::Done(since),
                     Holder::Elsewhere(..) => continue,
-                },
-                None => continue,
-            };
-            found.push((slots.slot(index), refusal));
+                };
+                found.push(Standing {
+                    slot: entry.slot,
+                    sharing: entry.sharing,
+                    what,
+                });
+            }
         }
         found
     }
 
-    pub(super) fn hold_elsewhere(
-        &mut self,
-        slots: &Slots<'_>,
-        held: Vec<(String, Holder, Duration)>,
-    ) {
-        for name in slots.names() {
-            let is_elsewhere = |entry: &mut Stored| matches!(entry.by, Holder::Elsewhere(..));
-            if self.live(name).is_some_and(is_elsewhere) {
-                self.entries.remove(name);
-            }
+    /// Has other stores hold these locks so, and in no other way than that.
+    pub(super) fn hold_elsewhere(&mut self, locks: &[String], held: Vec<(usize, Stored)>) {
+        for lock in locks {
+            self.take_out(lock, Stored::is_elsewhere);
         }
-        for (name, holder, remaining) in held {
-            if self.live(&name).is_none() {
-                self.put(&name, holder, remaining);
+        for (lock, stored) in held {
+            if let Some(lock) = locks.get(lock) {
+                self.put(lock, stored);
             }
         }
         self.grant_waiting();
@@ -169,16 +251,18 @@ impl Locks {
     pub(super) fn no_longer_elsewhere(&mut self, owner: &str) {
         let is_it =
             |entry: &Stored| matches!(&entry.by, Holder::Elsewhere(holder, _) if holder == owner);
-        self.entries.retain(|_, entry| !is_it(entry));
+        self.entries.retain(|_, entries| {
+            entries.retain(|entry| !is_it(entry));
+            !entries.is_empty()
+        });
         self.grant_waiting();
     }
 
     pub(super) fn acquire(&mut self, claim: Claim<'_>, attempt: Attempt) -> Acquired {
-        let slots = Slots::all(claim.locks, claim.permits);
         let owner = claim.owner;
         // Those who wait come before those who come.
         self.grant_waiting();
-        let mut refusal = match self.grant(&slots, owner, claim.ttl) {
+        let mut refusal = match self.grant(claim.locks, claim.sharing(), owner, claim.ttl) {
             Ok(slot) => {
                 self.leave_queue(owner);
                 return Acquired::Granted {
@@ -193,23 +277,24 @@ impl Locks {
             Acquired::Busy { place, .. }
                 if !attempt.wait.is_zero() && self.inboxes.contains_key(owner) =>
             {
-                *place = u64::try_from(self.queue(slots, owner, claim.ttl)).ok();
+                *place = u64::try_from(self.queue(claim)).ok();
             }
-            _ => {
-                self.leave_queue(owner);
-            }
+            // Those behind it may have what it waited for.
+            _ if self.leave_queue(owner) => self.grant_waiting(),
+            _ => {}
         }
         refusal
     }
 
     /// Has an owner wait, if it does not yet. Answers how many stand before it.
-    fn queue(&mut self, slots: Slots<'_>, owner: &str, ttl: Duration) -> usize {
-        let is_it = |waiter: &QueuedClaim| waiter.owner == owner;
+    fn queue(&mut self, claim: Claim<'_>) -> usize {
+        let is_it = |waiter: &QueuedClaim| waiter.owner == claim.owner;
         self.waiters.iter().position(is_it).unwrap_or_else(|| {
             self.waiters.push(QueuedClaim {
-                slots: slots.into_owned(),
-                owner: owner.to_owned(),
-                ttl,
+                locks: claim.locks.to_vec(),
+                sharing: claim.sharing(),
+                owner: claim.owner.to_owned(),
+                ttl: claim.ttl,
             });
             self.waiters.len() - 1
         })
@@ -222,61 +307,94 @@ impl Locks {
         self.waiters.len() < before
     }
 
-    /// Grants all locks, or a slot of the only one, and says which slot; or why not.
-    fn grant(&mut self, slots: &Slots<'_>, owner: &str, ttl: Duration) -> Result<usize, Acquired> {
-        let names = slots.names();
-        let refusals: Vec<_> = names.iter().map(|name| self.refusal(name, owner)).collect();
-        let (slot, granted) = match slots {
-            Slots::Locks(_) if refusals.iter().all(Option::is_none) => (0, names),
-            Slots::Locks(_) => return Err(soonest(refusals.into_iter().enumerate())),
-            Slots::OfOne(_) => {
-                // The one that is the owner's already comes first.
-                let own = |name: &String| self.find(name, owner) == Found::Ours;
-                let free = || refusals.iter().position(Option::is_none);
-                match names.iter().position(own).or_else(free) {
-                    Some(slot) => (slot, &names[slot..=slot]),
-                    None => return Err(soonest(iter::repeat(0).zip(refusals))),
-                }
+    /// Grants all locks, and says which slot of the only one; or why not.
+    fn grant(
+        &mut self,
+        locks: &[String],
+        sharing: Sharing,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<usize, Acquired> {
+        let refused = locks.iter().enumerate().filter_map(|(index, lock)| {
+            let mut refusal = self.refusal(lock, sharing, owner)?;
+            if let Acquired::Busy { lock, .. } | Acquired::Done { lock, .. } = &mut refusal {
+                *lock = index;
             }
-        };
-        for name in granted {
+            Some(refusal)
+        });
+        if let Some(refusal) = refused.min_by_key(ends) {
+            return Err(refusal);
+        }
+        let mut slot = 0;
+        for lock in locks {
+            let entries = self.live(lock);
             // What is the owner's already is so since it was granted.
-            match self.live(name) {
-                Some(entry) if entry.is_by(owner) => entry.until = after(ttl),
-                _ => self.put(name, Holder::new(owner), ttl),
+            if let Some(own) = entries.iter_mut().find(|entry| entry.is_by(owner)) {
+                own.until = after(ttl);
+                slot = own.slot;
+                continue;
             }
-            if let (Slots::OfOne(all), Some(entry)) = (slots, self.entries.get_mut(name)) {
-                entry.permits = u32::try_from(all.len()).unwrap_or(u32::MAX);
+            if matches!(sharing, Sharing::Permits { .. }) {
+                let is_free = |slot: &usize| entries.iter().all(|entry| entry.slot != *slot);
+                slot = (0..=entries.len()).find(is_free).unwrap_or_default();
             }
+            let stored = Stored {
+                sharing,
+                slot,
+                ..Stored::alone(Holder::new(owner), ttl)
+            };
+            self.put(lock, stored);
         }
         Ok(slot)
     }
 
-    /// Why an owner cannot have a name, if it cannot.
-    fn refusal(&mut self, name: &str, owner: &str) -> Option<Acquired> {
-        let entry = self.live(name).filter(|entry| !entry.is_by(owner))?;
-        Some(match &entry.by {
-            Holder::Owner(owner, since) | Holder::Elsewhere(owner, since) => {
-                let remaining = entry.until.saturating_duration_since(now());
-                Acquired::busy(0, owner.clone(), remaining).since(*since)
-            }
-            Holder::Done(since) => Acquired::done(0, *since),
-        })
+    /// Why an owner cannot have a lock, if it cannot: whoever holds it, or who waits for it.
+    fn refusal(&mut self, lock: &String, sharing: Sharing, owner: &str) -> Option<Acquired> {
+        let entries = self.live(lock);
+        if entries.iter().any(|entry| entry.is_by(owner)) {
+            return None;
+        }
+        let first = entries.iter().min_by_key(|entry| entry.until)?.refusal();
+        let is_done = |entry: &&Stored| matches!(entry.by, Holder::Done(_));
+        if let Some(done) = entries.iter().find(is_done) {
+            return Some(done.refusal());
+        }
+        let holders = || entries.iter().map(|entry| entry.sharing);
+        if !sharing.fits_beside(holders()) {
+            return Some(first);
+        }
+        let holders: Vec<_> = holders().collect();
+        let waits = |waiter: &QueuedClaim| {
+            waiter.locks.contains(lock)
+                && self.inboxes.contains_key(&waiter.owner)
+                && !waiter.sharing.fits_beside(holders.iter().copied())
+        };
+        let mut before = self.waiters.iter().take_while(|one| one.owner != owner);
+        before.any(waits).then_some(first)
     }
 
     /// Grants what is free to those who wait for it, in the order in which they came.
     fn grant_waiting(&mut self) {
-        for waiter in mem::take(&mut self.waiters) {
-            let QueuedClaim { slots, owner, ttl } = &waiter;
-            if self.inboxes.contains_key(owner)
-                && let Ok(slot) = self.grant(slots, owner, *ttl)
-            {
-                let until = relied_on(*ttl);
-                self.wake(owner, WakeUp::Granted { slot, until });
-            } else {
-                self.waiters.push(waiter);
+        for QueuedClaim {
+            locks,
+            sharing,
+            owner,
+            ttl,
+        } in self.listening()
+        {
+            if let Ok(slot) = self.grant(&locks, sharing, &owner, ttl) {
+                let until = relied_on(ttl);
+                self.leave_queue(&owner);
+                self.wake(&owner, WakeUp::Granted { slot, until });
             }
         }
+    }
+
+    /// Those who wait and can be told.
+    fn listening(&self) -> Vec<QueuedClaim> {
+        let waiters = self.waiters.iter();
+        let listening = waiters.filter(|waiter| self.inboxes.contains_key(&waiter.owner));
+        listening.cloned().collect()
     }
 
     /// The answer is the owner's listener before, which is not to be dropped under a lock.
@@ -285,7 +403,12 @@ impl Locks {
     }
 
     pub(super) fn close_inbox(&mut self, owner: &str) -> Option<Inbox> {
-        self.inboxes.remove(owner)
+        let inbox = self.inboxes.remove(owner);
+        // Whoever wants less than it may go before it now.
+        if self.waiters.iter().any(|waiter| waiter.owner == owner) {
+            self.grant_waiting();
+        }
+        inbox
     }
 
     /// The owner's next wake-up; or the waker before, which is not to be dropped under a lock.
@@ -315,7 +438,7 @@ impl Locks {
 
     fn wake_waiting_for(&mut self, concerns: impl Fn(&[String]) -> bool) {
         let concerned = self.waiters.iter();
-        let concerned = concerned.filter(|waiter| concerns(waiter.slots.names()));
+        let concerned = concerned.filter(|waiter| concerns(&waiter.locks));
         let owners: Vec<_> = concerned.map(|waiter| waiter.owner.clone()).collect();
         for owner in owners {
             self.wake(&owner, WakeUp::Look);
@@ -324,19 +447,21 @@ impl Locks {
 
     /// Renews a lease where all of it is still held.
     pub(super) fn renew(&mut self, lease: Held<'_>) -> Renewal {
-        let slots = Slots::held(lease);
-        let Claim { owner, ttl, .. } = lease.claim;
-        match self.find_all(slots.names(), owner) {
+        let Claim {
+            owner, ttl, locks, ..
+        } = lease.claim;
+        match self.find_all(&lease.claim) {
             Found::Nothing => Renewal::Gone,
             Found::Another => Renewal::Taken,
             Found::Ours => {
-                for name in slots.names() {
-                    if let Some(entry) = self.live(name) {
+                for lock in locks {
+                    let mut entries = self.live(lock).iter_mut();
+                    if let Some(own) = entries.find(|entry| entry.is_by(owner)) {
                         let until = after(ttl);
-                        entry.until = if lease.shortens {
+                        own.until = if lease.shortens {
                             until
                         } else {
-                            until.max(entry.until)
+                            until.max(own.until)
                         };
                     }
                 }
@@ -347,23 +472,19 @@ impl Locks {
 
     pub(super) fn release(&mut self, claim: Claim<'_>, release: Release<'_>) -> Found {
         let owner = claim.owner;
-        let slots = match release.slot {
-            Some(slot) => Slots::held(claim.held(slot)),
-            None => Slots::all(claim.locks, claim.permits),
-        };
         let leave = release.leave.iter().chain(iter::repeat(&Leave::Nothing));
         let mut found = Vec::new();
         let mut done = Vec::new();
-        for (name, leave) in slots.names().iter().zip(leave) {
-            found.push(self.release_one(name, owner, *leave, release.keep_marks));
+        for (lock, leave) in claim.locks.iter().zip(leave) {
+            found.push(self.release_one(lock, &claim, *leave, release.keep_marks));
             if matches!(leave, Leave::Done(_)) {
-                done.push(name);
+                done.push(lock);
             }
         }
         let stood = self.leave_queue(owner);
         self.grant_waiting();
         // Nobody has to wait for what is done any longer.
-        self.wake_waiting_for(|names| names.iter().any(|name| done.contains(&name)));
+        self.wake_waiting_for(|locks| locks.iter().any(|lock| done.contains(&lock)));
         if release.slot.is_none() && (stood || found.contains(&Found::Ours)) {
             Found::Ours
         } else {
@@ -371,33 +492,51 @@ impl Locks {
         }
     }
 
-    fn release_one(&mut self, name: &str, owner: &str, leave: Leave, keep_marks: bool) -> Found {
-        let found = self.find(name, owner);
+    fn release_one(
+        &mut self,
+        lock: &str,
+        claim: &Claim<'_>,
+        leave: Leave,
+        keep_marks: bool,
+    ) -> Found {
+        let owner = claim.owner;
+        let found = self.find(lock, claim);
         let keeps = keep_marks && matches!(leave, Leave::Done(_));
-        let is_mark = |entry: &mut Stored| matches!(entry.by, Holder::Done(_));
-        if keeps && self.live(name).is_some_and(is_mark) {
+        let is_mark = |entry: &Stored| matches!(entry.by, Holder::Done(_));
+        if keeps && self.live(lock).iter().any(is_mark) {
             // An earlier release has done it.
             return Found::Ours;
         }
         if found == Found::Ours || keeps && found == Found::Nothing {
+            let own = self.live(lock).iter().find(|entry| entry.is_by(owner));
+            let own = own.cloned();
+            self.take_out(lock, |entry| entry.is_by(owner));
             match leave {
-                Leave::Nothing => {
-                    self.entries.remove(name);
-                }
+                Leave::Nothing => {}
                 Leave::Closed(length) => {
                     let origin = owner.split_once('@').map_or("", |(_, origin)| origin);
-                    let nobody = format!("{:032}@{origin}", 0);
-                    self.put(name, Holder::new(&nobody), length);
+                    let nobody = Holder::new(&format!("{:032}@{origin}", 0));
+                    let stored = own.unwrap_or_else(|| Stored::alone(nobody.clone(), length));
+                    self.put(
+                        lock,
+                        Stored {
+                            by: nobody,
+                            until: after(length),
+                            ..stored
+                        },
+                    );
                 }
-                Leave::Done(length) => self.put(name, Holder::Done(SystemTime::now()), length),
+                Leave::Done(length) => {
+                    let done = Holder::Done(SystemTime::now());
+                    self.put(lock, Stored::alone(done, length));
+                }
             }
         }
         found
     }
 
     pub(super) fn token(&mut self, lease: Held<'_>) -> Token {
-        let slots = Slots::held(lease);
-        match self.find_all(slots.names(), lease.claim.owner) {
+        match self.find_all(&lease.claim) {
             Found::Ours => {
                 self.last_token = micros_since_epoch()
                     .max(self.last_token + 1)
@@ -408,25 +547,38 @@ impl Locks {
         }
     }
 
-    fn find_all(&mut self, names: &[String], owner: &str) -> Found {
-        worst(names.iter().map(|name| self.find(name, owner)))
+    fn find_all(&mut self, claim: &Claim<'_>) -> Found {
+        worst(claim.locks.iter().map(|lock| self.find(lock, claim)))
     }
 
-    fn find(&mut self, name: &str, owner: &str) -> Found {
-        match self.live(name) {
-            None => Found::Nothing,
-            Some(entry) if entry.is_by(owner) => Found::Ours,
-            Some(_) => Found::Another,
+    fn find(&mut self, lock: &str, claim: &Claim<'_>) -> Found {
+        let entries = self.live(lock);
+        if entries.iter().any(|entry| entry.is_by(claim.owner)) {
+            return Found::Ours;
+        }
+        // Whom it lets hold the lock beside it has taken nothing from it.
+        let beside = |entry: &Stored| !claim.sharing().is_alone() && !entry.sharing.is_alone();
+        if entries.iter().all(beside) {
+            Found::Nothing
+        } else {
+            Found::Another
         }
     }
 
-    /// What stands under a name and is not over yet.
-    fn live(&mut self, name: &str) -> Option<&mut Stored> {
-        if self.entries.get(name)?.until <= now() {
-            self.entries.remove(name);
-            return None;
+    /// What stands under a lock and is not over yet.
+    pub(super) fn live(&mut self, lock: &str) -> &mut [Stored] {
+        let now = now();
+        let Some(entries) = self.entries.get_mut(lock) else {
+            return &mut [];
+        };
+        entries.retain(|entry| entry.until > now);
+        if entries.is_empty() {
+            self.entries.remove(lock);
+            return &mut [];
         }
-        self.entries.get_mut(name)
+        self.entries
+            .get_mut(lock)
+            .map_or(&mut [], |entries| entries)
     }
 }
 
@@ -442,22 +594,12 @@ fn worst(found: impl IntoIterator<Item = Found>) -> Found {
         })
 }
 
-/// Of several refusals, each with the index of its lock, the one whose lease ends first.
-fn soonest(refusals: impl Iterator<Item = (usize, Option<Acquired>)>) -> Acquired {
-    let ends = |refusal: &Acquired| match refusal {
+/// When what refuses a lock is over.
+fn ends(refusal: &Acquired) -> Duration {
+    match refusal {
         Acquired::Busy { remaining, .. } => *remaining,
         _ => Duration::MAX,
-    };
-    let refusals = refusals.filter_map(|(index, refusal)| {
-        let mut refusal = refusal?;
-        if let Acquired::Busy { lock, .. } | Acquired::Done { lock, .. } = &mut refusal {
-            *lock = index;
-        }
-        Some(refusal)
-    });
-    refusals
-        .min_by_key(ends)
-        .expect("what was not granted was refused")
+    }
 }
 
 /// The calling runtime's time where there is one, and real time elsewhere.
@@ -466,7 +608,7 @@ pub(super) fn now() -> Instant {
 }
 
 /// The moment when a ttl that starts now is over; in a century for one that never is.
-fn after(ttl: Duration) -> Instant {
+pub(super) fn after(ttl: Duration) -> Instant {
     now() + ttl.min(CENTURY)
 }
 

@@ -1,4 +1,5 @@
-//! Acquiring: `SET … NX PX` where one key may be free, and `contend.lua` for everything else.
+//! Acquiring: `SET … NX PX` where one lock may be free that is wanted alone, `share.lua` for a lock that others may
+//! hold beside the claim, and `contend.lua` for everything else.
 //!
 //! Where a connection fails, the request is repeated once on a new one: the script recognises a grant to
 //! the same owner whose answer never came. A request that was not answered is tracked by `unanswered`;
@@ -9,7 +10,7 @@ use std::time::SystemTime;
 use redis::{Cmd, Value};
 
 use super::fault::Fault;
-use super::names::{has_slots, lock};
+use super::names::{is_alone, lock, wish};
 use super::reply::{Outcome, outcome};
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -68,7 +69,7 @@ impl Redis {
         {
             let held = claim.held(*slot);
             let asking = self.is_asking();
-            let acknowledged = acknowledgements.acknowledge(&self.names, &held, asking);
+            let acknowledged = acknowledgements.acknowledge(&held, asking);
             Box::pin(acknowledged).await?;
         }
         Ok(acquired)
@@ -96,8 +97,8 @@ impl Redis {
         attempt: Attempt,
         deadline: &mut Deadline<'_>,
     ) -> Result<Acquired, Fault> {
-        // `SET` takes one key: a lock, or the first of its slots. Several locks need the script.
-        if !attempt.again && claim.locks.len() == 1 {
+        // `SET` takes one key. Several locks need the script.
+        if !attempt.again && claim.locks.len() == 1 && is_alone(&claim) {
             let command = Self::set_call(&claim);
             let asked = self.connections.ask_for(claim.owner, command, deadline);
             match asked.await? {
@@ -130,8 +131,12 @@ impl Redis {
                 .will_be_told(claim.owner, attempt.wait, &self.connections)
                 .await;
         let call = |form: Form<'_>| self.contend_call(form, &claim, attempt);
-        let contend = &self.scripts.contend;
-        let (answer, sent) = contend
+        let script = if is_alone(&claim) {
+            &self.scripts.contend
+        } else {
+            &self.scripts.share
+        };
+        let (answer, sent) = script
             .run_for(claim.owner, &self.connections, call, deadline)
             .await?;
         let Outcome {
@@ -161,7 +166,7 @@ impl Redis {
         Ok(acquired)
     }
 
-    /// Takes a lock that is free, or the first of its slots.
+    /// Takes a lock that is free, alone.
     pub(super) fn set_call(claim: &Claim<'_>) -> Cmd {
         let key = lock(claim);
         let value = stored::uncontended(claim, SystemTime::now());
@@ -182,9 +187,11 @@ impl Redis {
         } else {
             self.names.queues(claim)
         };
-        let mut command = form.call(&self.names.wanted(claim), &queues);
+        let mut command = form.call(claim.locks, &queues);
         command.arg(claim.owner).arg(millis(claim.ttl));
-        command.arg(if has_slots(claim) { "any" } else { "all" });
+        if !is_alone(claim) {
+            command.arg(&*wish(claim));
+        }
         if self.without_queues {
             return command;
         }

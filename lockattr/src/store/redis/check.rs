@@ -17,7 +17,7 @@ use super::renew::RenewedKey;
 use super::reply::{found, integer, outcome, refusal, token};
 use crate::error::StoreError;
 use crate::runtime::together::{Boxed, all};
-use crate::store::{Acquired, Attempt, Claim, Found, Release, Token};
+use crate::store::{Acquired, Attempt, Claim, Found, Release, Sharing, Token};
 
 /// How long the throw-away key stays where nothing can be deleted.
 const TTL: Duration = Duration::from_secs(10);
@@ -38,6 +38,8 @@ pub(super) enum Expected {
     Released,
     /// A token was drawn.
     Token,
+    /// A place beside others is granted.
+    Granted,
     /// The key is there, under another owner than the one that asks.
     Busy,
 }
@@ -82,8 +84,7 @@ impl Redis {
     pub(super) async fn check_server(&self, claim: Claim<'_>) -> Result<(), Fault> {
         let claim = Claim {
             ttl: TTL,
-            permits: 1,
-            ..claim
+            ..claim.with(Sharing::Alone)
         };
         let checked = match self.check_once(claim).await {
             Err(failed) if failed.fault.is_transient() => self.check_once(claim).await,
@@ -234,6 +235,12 @@ impl Redis {
         let renew = Self::renew_call(scripts.renew.by_text(), &[renewed(&claim)]);
         let draw = self.token_call(scripts.token.by_text(), &held);
         let give_back = self.release_call(scripts.release.by_text(), &claim, &release);
+        // The same of a lock that several may hold, one after the other, of whom the last is gone.
+        let [one, two] = [claim, waits].map(|claim| claim.permits(2));
+        let together =
+            |claim| self.contend_call(scripts.share.by_text(), claim, Attempt::default());
+        let [first, second] = [together(&one), together(&two)];
+        let ends = self.release_call(scripts.release.by_hash(), &two, &Release::held(1, &[]));
         vec![
             place,
             // A check before this one may have left something.
@@ -247,6 +254,9 @@ impl Redis {
             (several, Expected::Anything),
             (draw, Expected::Token),
             (give_back, Expected::Released),
+            (first, Expected::Granted),
+            (second, Expected::Granted),
+            (ends, Expected::Released),
             (delete, Expected::Anything),
         ]
     }
@@ -266,6 +276,13 @@ impl Expected {
             Self::Token => match token(answer) {
                 Some(Token::Drawn(_)) => Meaning::AsExpected,
                 Some(Token::NotHeld(_)) => Meaning::NotKept,
+                None => Meaning::ProtocolError,
+            },
+            Self::Granted => match outcome(answer, &claim.permits(2), Instant::now(), false) {
+                Some(outcome) if matches!(outcome.acquired, Acquired::Granted { .. }) => {
+                    Meaning::AsExpected
+                }
+                Some(_) => Meaning::NotKept,
                 None => Meaning::ProtocolError,
             },
             Self::Busy => match outcome(answer, claim, Instant::now(), false) {
@@ -296,6 +313,7 @@ fn renewed<'a>(claim: &Claim<'a>) -> RenewedKey<'a> {
         owner: claim.owner,
         ttl: claim.ttl,
         shortens: false,
+        alone: true,
     }
 }
 

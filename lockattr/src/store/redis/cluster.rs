@@ -18,12 +18,13 @@ use std::time::{Duration, Instant};
 
 use super::addresses::AddressMap;
 use super::fault::Fault;
-use super::names::{Names, has_slots, lock};
+use super::names::{Names, lock};
 use super::release::after_failed;
 use super::target::Target;
 use super::timeouts::Deadline;
 use super::{Redis, RedisConfig};
 use crate::error::StoreError;
+use crate::limits::MAX_PERMITS;
 use crate::runtime::background::Background;
 use crate::store::{
     Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Release, Renewed, Reply, Store,
@@ -136,7 +137,7 @@ impl Cluster {
         loop {
             let mut node = steering.next(deadline).await?;
             self.hear(claim, attempt, &node, deadline).await;
-            if steering.is_split && claim.locks.len() == 1 && !has_slots(&claim) {
+            if steering.is_split && claim.locks.len() == 1 {
                 if attempt.again {
                     // Whoever asks without the queue is not to stand there.
                     self.leave_queue(claim, &self.nodes.waiters.heard_on(&claim, &node), deadline)
@@ -235,12 +236,7 @@ impl Cluster {
                 }
             }
             let mut node = steering.next(deadline).await?;
-            let keys = if has_slots(&claim) && release.slot.is_none() {
-                claim.permits as usize
-            } else {
-                claim.locks.len()
-            };
-            let is_split = steering.is_split && keys == 1;
+            let is_split = steering.is_split && claim.locks.len() == 1;
             if release.may_queue && (is_split || asked.iter().any(|asked| !asked.is(&node))) {
                 asked.push(Arc::clone(&node));
                 self.leave_queue(claim, &asked, deadline).await?;
@@ -305,6 +301,9 @@ impl Store for Cluster {
     fn limits(&self) -> Limits {
         Limits::default()
             .several_in_one_step(false)
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
             .longest_answer(2 * self.nodes.request_timeout() + self.nodes.acknowledged_within())
     }
 

@@ -361,14 +361,16 @@ const CLUSTER: &str = " (it is a node of a Redis Cluster: write redis+cluster://
 /// The advice where the server does not know a command: it does not always say which.
 const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, and not a Sentinel or a proxy \
                          that lacks commands, with these under their own names: set get mget del pexpire pttl type \
-                         time eval evalsha zadd zpopmin zrem zrank zrange publish subscribe pubsub)";
+                         time eval evalsha zadd zpopmin zrem zrank zrange zrangebyscore zscore zcard pexpireat \
+                         publish subscribe pubsub)";
 
 /// The most characters of a server's words that are told.
 const LONGEST: usize = 400;
 
 /// The rights that a client needs: a server does not always say which one is missing.
 const RIGHTS: &str = " (a lock client needs +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zpopmin \
-                      +zrem +zrank +zrange +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix, and \
+                      +zrem +zrank +zrange +zrangebyscore +zscore +zcard \
+                      +pexpireat +publish +subscribe +pubsub|numsub on the keys and the channels under its prefix, and \
                       +cluster|slots +cluster|info +asking on the nodes of a cluster)";
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 -- lock, and leaves the rest to `release.lua`.
 local ours
 if not ARGV[2] then
-  local found = find(KEYS[1], ARGV[1])
+  local found, several = find(KEYS[1], ARGV[1])
   if found ~= 1 then
     return found
   end
+  ours = not several
   -- Cheaper than to pop the first entry of a queue that does not exist.
-  if not KEYS[2] or redis.pcall('PTTL', KEYS[2]) == -2 then
+  if ours and (not KEYS[2] or redis.pcall('PTTL', KEYS[2]) == -2) then
     redis.call('DEL', KEYS[1])
     return 1
   end
-  ours = true
 end

@@ -6,7 +6,7 @@
 //! to the node that keeps it.
 //!
 //! # Rights
-//! Beside those of a client: `+scan +zcard` to list and to show locks. To end something needs none.
+//! Beside those of a client: `+scan` to list locks. To end something needs none.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ use super::fault::Fault;
 use super::script::Form;
 use super::timeouts::Deadline;
 use crate::error::StoreError;
-use crate::limits::MAX_PERMITS;
 use crate::store::inspect::{Ended, Entry, Finding, Inspect, Listing, Shown};
 use crate::store::{Claim, Found, Release, Reply, Store};
 
@@ -36,8 +35,7 @@ pub(super) use scan::{MetLocks, Scan};
 const MOST_SHOWN: usize = 1000;
 
 /// What to do where a right is missing, beside what every client needs.
-const RIGHTS: &str =
-    " (and +scan +zcard to list and to show locks, on a cluster also +cluster|nodes)";
+const RIGHTS: &str = " (and +scan to list locks, on a cluster also +cluster|nodes)";
 
 /// How servers begin to say that a right is missing, to a command or within a script.
 const REFUSALS: [&str; 3] = [
@@ -100,10 +98,8 @@ impl Redis {
         lock: &str,
         deadline: &mut Deadline<'_>,
     ) -> Result<Shown, Fault> {
-        let slots = 0..MAX_PERMITS as usize;
-        let slots: Vec<_> = slots.map(|slot| self.names.slot(lock, slot)).collect();
         let call = |form: Form<'_>| {
-            let mut command = form.call(&slots, &[self.names.queue(lock)]);
+            let mut command = form.call(&[lock], &[self.names.queue(lock)]);
             command.arg(MOST_SHOWN - 1);
             command
         };
@@ -158,11 +154,8 @@ pub(super) async fn end(
         ));
     };
     let locks = [lock.to_owned()];
-    let claim = Claim {
-        permits: u32::try_from(entry.slot + 1).unwrap_or(MAX_PERMITS),
-        // Nothing is waited for as long as that.
-        ..Claim::new(&locks, &stored, Duration::from_secs(1))
-    };
+    // Nothing is waited for as long as that. It is found with whomever it shares the lock.
+    let claim = Claim::new(&locks, &stored, Duration::from_secs(1));
     Ok(
         match store.release(claim, Release::held(entry.slot, &[])).await? {
             Found::Ours => Ended::Ended,

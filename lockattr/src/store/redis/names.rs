@@ -11,9 +11,7 @@ use std::io::Write;
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::millis;
-#[cfg(feature = "inspect")]
-use crate::limits::MAX_PERMITS;
-use crate::store::{Claim, Held};
+use crate::store::{Claim, Sharing};
 
 /// The names that one client uses.
 #[derive(Clone)]
@@ -36,42 +34,13 @@ impl Names {
         &self.channel
     }
 
-    /// The keys that a claim asks for: its locks, or the slots of its only one.
-    pub(super) fn wanted<'a>(&self, claim: &Claim<'a>) -> Cow<'a, [String]> {
-        if !has_slots(claim) {
-            return Cow::Borrowed(claim.locks);
-        }
-        let slots = 0..claim.permits as usize;
-        let lock = lock(claim);
-        Cow::Owned(slots.map(|slot| self.slot(lock, slot)).collect())
-    }
-
-    /// The keys that a granted claim holds.
-    pub(super) fn held<'a>(&self, held: &Held<'a>) -> Cow<'a, [String]> {
-        let claim = &held.claim;
-        if !has_slots(claim) || held.slot == 0 {
-            return Cow::Borrowed(claim.locks);
-        }
-        Cow::Owned(vec![self.slot(lock(claim), held.slot)])
-    }
-
-    /// The key of a lock's slot. The first one is the lock itself: applications that count different
-    /// numbers of holders then exclude each other as far as their numbers go.
-    pub(super) fn slot(&self, lock: &str, slot: usize) -> String {
-        if slot == 0 {
-            lock.to_owned()
-        } else {
-            format!("{}slot:{{{lock}}}{slot}", self.prefix)
-        }
-    }
-
     /// The queue of those who wait for a lock.
     pub(super) fn queue<'a>(&'a self, lock: &'a str) -> QueueName<'a> {
         let prefix = &self.prefix;
         QueueName { prefix, lock }
     }
 
-    /// The queues of a claim: one for each lock, which the slots of a lock share.
+    /// The queues of a claim: one for each lock.
     pub(super) fn queues<'a>(&'a self, claim: &Claim<'a>) -> Vec<QueueName<'a>> {
         claim.locks.iter().map(|lock| self.queue(lock)).collect()
     }
@@ -91,11 +60,6 @@ impl Names {
         }
         match (kind, rest) {
             ("wait:", "") => Some(NamedKey::Queue(lock)),
-            ("slot:", slot) => {
-                let number = slot.parse().ok()?;
-                let is_slot = (1..MAX_PERMITS as usize).contains(&number);
-                (is_slot && self.slot(lock, number) == key).then_some(NamedKey::Slot(lock, number))
-            }
             _ => None,
         }
     }
@@ -105,13 +69,11 @@ impl Names {
         format!("{}token:{{{lock}}}", self.prefix)
     }
 
-    /// The entry of a claim in a queue. It says how many slots the lock has for the claim, which may be
-    /// granted each of them.
+    /// The entry of a claim in a queue, which says all that is needed to grant it.
     pub(super) fn entry(&self, claim: &Claim<'_>) -> String {
         let Claim { owner, ttl, .. } = claim;
-        let permits = claim.permits.max(1);
-        let channel = self.channel();
-        format!("{owner} {} {permits} {channel}", millis(*ttl))
+        let (wish, channel) = (wish(claim), self.channel());
+        format!("{owner} {} {wish} {channel}", millis(*ttl))
     }
 }
 
@@ -120,30 +82,21 @@ impl Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NamedKey<'a> {
     Lock(&'a str),
-    /// One of its slots beside the first one.
-    Slot(&'a str, usize),
     Queue(&'a str),
 }
 
-/// Whether a claim is to one slot of a lock that several may hold.
-pub(super) fn has_slots(claim: &Claim<'_>) -> bool {
-    claim.permits > 1
-}
-
-/// The lock whose slot a key is, or which it is itself.
-pub(super) fn lock_of(key: String) -> String {
-    let tagged = key.split_once('{');
-    let tag = tagged.and_then(|(_, tagged)| tagged.split_once('}'));
-    tag.map(|(lock, _)| lock.to_owned()).unwrap_or(key)
-}
-
-/// How many keys a claim asks for.
-pub(super) fn count(claim: &Claim<'_>) -> usize {
-    if has_slots(claim) {
-        claim.permits as usize
-    } else {
-        claim.locks.len()
+/// How a claim wants its lock, in the words of the scripts.
+pub(super) fn wish(claim: &Claim<'_>) -> Cow<'static, str> {
+    match claim.sharing() {
+        Sharing::Alone => "1".into(),
+        Sharing::Readers => "shared".into(),
+        Sharing::Permits { permits, weight } => format!("{weight}/{permits}").into(),
     }
+}
+
+/// Whether nobody may hold its locks beside a claim.
+pub(super) fn is_alone(claim: &Claim<'_>) -> bool {
+    claim.sharing().is_alone()
 }
 
 /// The first of a claim's locks, or its only one.
@@ -188,16 +141,12 @@ mod tests {
         for (key, read) in [
             ("lock:sync:42", Some(NamedKey::Lock("lock:sync:42"))),
             ("lock:slot:geo", Some(NamedKey::Lock("lock:slot:geo"))),
-            ("lock:slot:{lock:geo}2", Some(NamedKey::Slot("lock:geo", 2))),
             ("lock:wait:{lock:geo}", Some(NamedKey::Queue("lock:geo"))),
             ("lock:token:{lock:geo}", None),
             ("lock:", None),
             ("other", None),
             ("lock:{a}", None),
-            ("lock:slot:{lock:geo}0", None),
-            ("lock:slot:{lock:geo}02", None),
-            ("lock:slot:{lock:geo}1000", None),
-            ("lock:slot:{lock:}1", None),
+            ("lock:slot:{lock:geo}2", None),
             ("lock:wait:{other}", None),
             ("lock:wait:{lock:geo}1", None),
         ] {

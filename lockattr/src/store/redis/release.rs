@@ -13,7 +13,7 @@ use redis::Cmd;
 
 use super::connections::{Answer, Connections};
 use super::fault::Fault;
-use super::names::{Names, has_slots};
+use super::names::{Names, is_alone};
 use super::reply::found;
 use super::script::{Form, Lua};
 use super::timeouts::Deadline;
@@ -100,26 +100,19 @@ pub(super) fn call(
     claim: &Claim<'_>,
     release: &Release<'_>,
 ) -> Cmd {
-    let keys = match release.slot {
-        Some(slot) => names.held(&claim.held(slot)),
-        None => names.wanted(claim),
-    };
-    let index = match release.slot {
-        Some(slot) if has_slots(claim) => slot,
-        _ => 0,
-    };
     let mut command = match claim.locks {
-        _ if without_queues => form.call(&keys, &[]),
-        [lock] => form.call(&keys, &[names.queue(lock)]),
-        _ => form.call(&keys, &names.queues(claim)),
+        locks if without_queues => form.call(locks, &[]),
+        locks @ [lock] => form.call(locks, &[names.queue(lock)]),
+        locks => form.call(locks, &names.queues(claim)),
     };
     command.arg(claim.owner);
-    let is_first = keys.len() == 1 && index == 0;
+    let is_short = claim.locks.len() == 1 && is_alone(claim);
     let may_queue = release.may_queue && !without_queues;
-    if is_first && release.leave.is_empty() && !may_queue {
+    if is_short && release.leave.is_empty() && !may_queue {
         return command;
     }
-    command.arg(keys.len()).arg(index);
+    command.arg(claim.locks.len());
+    command.arg(if is_alone(claim) { "" } else { "shares" });
     let entry = may_queue.then(|| names.entry(claim));
     command.arg(entry.unwrap_or_default());
     command.arg(if release.keep_marks { "keep" } else { "" });
@@ -162,16 +155,11 @@ pub(super) fn give_back_unclaimed(
         let (connections, release) = (connections.clone(), Arc::clone(&release));
         let telling = background.clone();
         background.spawn(async move {
-            let UnclaimedGrant {
-                key,
-                queue,
-                owner,
-                slot,
-            } = unclaimed;
+            let UnclaimedGrant { key, queue, owner } = unclaimed;
             let keys = [key, queue];
             let call = |form: Form<'_>| {
                 let mut command = form.call(&keys, &[]);
-                command.arg(&owner).arg(1).arg(slot);
+                command.arg(&owner);
                 command
             };
             let mut deadline = connections.deadline(bound);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::fault::{Fault, RetryWith};
+use super::names::is_alone;
 use super::reply::each;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -17,7 +18,7 @@ use super::tracking::TrackedKey;
 use super::{Redis, millis};
 use crate::error::StoreError;
 use crate::runtime::together::all;
-use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
+use crate::store::{Claim, Found, Held, Renewal, Renewed, relied_on_until};
 
 /// One key of a lease that is to be renewed.
 #[derive(Clone, Copy)]
@@ -27,6 +28,8 @@ pub(super) struct RenewedKey<'a> {
     pub(super) ttl: Duration,
     /// Whether less may be left of it by this.
     pub(super) shortens: bool,
+    /// Whether nobody may hold it beside the owner.
+    pub(super) alone: bool,
 }
 
 /// What was found of one key, or why nothing was.
@@ -38,12 +41,7 @@ impl Redis {
         leases: &[Held<'_>],
         patience: Duration,
     ) -> Vec<Renewed> {
-        let held: Vec<_> = leases.iter().map(|lease| self.names.held(lease)).collect();
-        let keys: Vec<_> = leases
-            .iter()
-            .zip(&held)
-            .flat_map(|(lease, names)| keys_of(lease, names))
-            .collect();
+        let keys: Vec<_> = leases.iter().flat_map(keys_of).collect();
         let answers = match leases {
             // What becomes of it is to be known, also where it is carried out late.
             [lease] if lease.shortens => {
@@ -54,8 +52,9 @@ impl Redis {
             _ => self.renew_keys(&keys, patience).await,
         };
         let mut answers = answers.into_iter().map(|one| one.map_err(Fault::told));
-        held.iter()
-            .map(|names| worst(answers.by_ref().take(names.len())))
+        leases
+            .iter()
+            .map(|lease| worst(answers.by_ref().take(lease.claim.locks.len())))
             .collect()
     }
 
@@ -123,7 +122,7 @@ impl Redis {
         if !self.is_asking() {
             let is_ours = |one: &RenewedOnce| matches!(one, Ok(Renewal::Until(_)));
             let ours = keys.iter().zip(&renewed).filter(|(_, one)| is_ours(one));
-            let tracked = ours.filter_map(|(key, _)| TrackedKey::of(key.name, key.owner, key.ttl));
+            let tracked = ours.filter_map(|(key, _)| TrackedKey::of(key));
             self.tracking.track(&self.watchdog, tracked.collect());
         }
         Ok(renewed)
@@ -134,26 +133,29 @@ impl Redis {
         let mut command = form.call(&names, &[]);
         for key in keys {
             command.arg(key.owner);
-            if key.shortens {
-                command.arg(format!("={}", millis(key.ttl)));
-            } else {
-                command.arg(millis(key.ttl));
-            }
+            let ttl = millis(key.ttl);
+            match (key.shortens, key.alone) {
+                (false, true) => command.arg(ttl),
+                (true, true) => command.arg(format!("={ttl}")),
+                (false, false) => command.arg(format!("{ttl}+")),
+                (true, false) => command.arg(format!("={ttl}+")),
+            };
         }
         command
     }
 }
 
-pub(super) fn keys_of<'a>(
-    lease: &Held<'a>,
-    names: &'a [String],
-) -> impl Iterator<Item = RenewedKey<'a>> {
-    let (owner, ttl, shortens) = (lease.claim.owner, lease.claim.ttl, lease.shortens);
-    names.iter().map(move |name| RenewedKey {
+pub(super) fn keys_of<'a>(lease: &Held<'a>) -> impl Iterator<Item = RenewedKey<'a>> + use<'a> {
+    let Claim {
+        owner, ttl, locks, ..
+    } = lease.claim;
+    let (shortens, alone) = (lease.shortens, is_alone(&lease.claim));
+    locks.iter().map(move |name| RenewedKey {
         name,
         owner,
         ttl,
         shortens,
+        alone,
     })
 }
 

@@ -17,7 +17,7 @@ use super::names::Names;
 use super::release;
 use super::script::{Form, Lua};
 use super::server::Server;
-use crate::store::{Claim, Leave, Release};
+use crate::store::{Claim, Leave, Release, Sharing};
 
 /// For how long a release is remembered: longer than a primary that is cut off is followed after.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(super) struct RecentReleases(Mutex<VecDeque<RecentRelease>>);
 struct RecentRelease {
     at: Instant,
     locks: Vec<String>,
-    permits: u32,
+    sharing: Sharing,
     owner: String,
     ttl: Duration,
     slot: Option<usize>,
@@ -67,7 +67,7 @@ impl RecentReleases {
         let one = RecentRelease {
             at,
             locks: claim.locks.to_vec(),
-            permits: claim.permits,
+            sharing: claim.sharing(),
             owner: claim.owner.to_owned(),
             ttl: claim.ttl,
             slot: release.slot,
@@ -95,7 +95,7 @@ impl RecentReleases {
 
 impl RecentRelease {
     fn claim(&self) -> Claim<'_> {
-        Claim::new(&self.locks, &self.owner, self.ttl).permits(self.permits)
+        Claim::new(&self.locks, &self.owner, self.ttl).with(self.sharing)
     }
 
     /// What is to be left lasts until when it would have.

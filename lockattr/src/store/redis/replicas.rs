@@ -26,7 +26,7 @@ use super::batcher::Batcher;
 use super::connection::Connection;
 use super::connections::{classify, ended, silent};
 use super::fault::{Fault, RetryWith};
-use super::names::Names;
+use super::names::is_alone;
 use super::renew::RenewedKey;
 use super::reply::{each, integer};
 use super::script::{Form, Lua};
@@ -66,6 +66,8 @@ struct UnacknowledgedGrant {
     locks: Vec<String>,
     owner: String,
     ttl: Duration,
+    /// Whether nobody may hold them beside the owner.
+    alone: bool,
     /// Whether the keys are on their way to this node of a cluster.
     asking: bool,
     /// Until when it is waited for.
@@ -113,16 +115,12 @@ impl Acknowledgements {
     }
 
     /// Waits until enough replicas have what was granted; `asking` where the keys are on their way here.
-    pub(super) async fn acknowledge(
-        &self,
-        names: &Names,
-        held: &Held<'_>,
-        asking: bool,
-    ) -> Acknowledged {
+    pub(super) async fn acknowledge(&self, held: &Held<'_>, asking: bool) -> Acknowledged {
         let (tell, told) = oneshot::channel();
         let now = Instant::now();
         let grant = UnacknowledgedGrant {
-            locks: names.held(held).into_owned(),
+            locks: held.claim.locks.to_vec(),
+            alone: is_alone(&held.claim),
             owner: held.claim.owner.to_owned(),
             ttl: held.claim.ttl,
             asking,
@@ -362,6 +360,7 @@ impl UnacknowledgedGrant {
             owner: &self.owner,
             ttl: self.ttl,
             shortens: false,
+            alone: self.alone,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use redis::{RedisError, Value};
 
 use super::fault::Fault;
-use super::names::{count, has_slots};
+use super::names::is_alone;
 use super::stored::Stored;
 use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
 
@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     pub(super) server_micros: Option<u64>,
 }
 
-/// What `contend.lua` has answered to a claim.
+/// What `contend.lua` or `share.lua` has answered to a claim.
 pub(super) fn outcome(
     answer: &Value,
     claim: &Claim<'_>,
@@ -33,15 +33,15 @@ pub(super) fn outcome(
     };
     let state = integer(state)?;
     let index = usize::try_from(integer(index)?).ok()?;
-    if index >= count(claim) {
+    // A grant tells the slot, and everything else of which lock it is.
+    let (lock, slot) = match state {
+        1 => (0, index),
+        _ => (index, 0),
+    };
+    let places = if is_alone(claim) { 1 } else { usize::MAX };
+    if lock >= claim.locks.len() || slot >= places {
         return None;
     }
-    // The index is that of a key, which is a slot's where the lock has several.
-    let (lock, slot) = if has_slots(claim) {
-        (0, index)
-    } else {
-        (index, 0)
-    };
     let mut server_micros = None;
     let acquired = match (state, rest) {
         (1, []) => Acquired::Granted {
@@ -90,8 +90,9 @@ pub(super) fn outcome(
 /// Whose a value is, and since when. One of another form is its own owner, which nobody is shown.
 fn holder(value: &str) -> (String, Option<SystemTime>) {
     match Stored::read(value) {
-        Stored::Held { owner, since, .. } => (owner.to_owned(), since),
-        Stored::Closed { origin, since } => (format!("{:032}@{origin}", 0), since),
+        Stored::Held { owner, since } | Stored::Closed { owner, since } => {
+            (owner.to_owned(), since)
+        }
         Stored::Done { .. } | Stored::Other => (value.to_owned(), None),
     }
 }

@@ -17,6 +17,7 @@ use super::watchdog::Watchdog;
 /// The scripts of a store.
 pub(super) struct Scripts {
     pub(super) contend: Lua,
+    pub(super) share: Lua,
     /// Shared with the task that has grants acknowledged.
     pub(super) renew: Arc<Lua>,
     /// Shared with the task that gives back grants that nobody waits for.
@@ -30,8 +31,14 @@ impl Scripts {
     pub(super) fn new() -> Self {
         Self {
             contend: Lua::new(concat!(
+                include_str!("holders.lua"),
                 include_str!("queue.lua"),
                 include_str!("contend.lua")
+            )),
+            share: Lua::new(concat!(
+                include_str!("holders.lua"),
+                include_str!("queue.lua"),
+                include_str!("share.lua")
             )),
             renew: Arc::new(Lua::new(concat!(
                 include_str!("find.lua"),
@@ -40,6 +47,7 @@ impl Scripts {
             release: Arc::new(Lua::new(concat!(
                 include_str!("find.lua"),
                 include_str!("free.lua"),
+                include_str!("holders.lua"),
                 include_str!("queue.lua"),
                 include_str!("release.lua")
             ))),

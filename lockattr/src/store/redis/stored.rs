@@ -1,10 +1,10 @@
-//! What is stored under a lock, or under one of its slots, and who may know that: this file and the scripts.
+//! What is stored under a lock that one holds alone, and who may know that: this file and the scripts. Those who
+//! hold a lock together are stored as `holders.lua` has it.
 //!
 //! | value | written by | says |
 //! |---|---|---|
 //! | `{owner}` | the uncontended `SET` | held since the owner's id was drawn, by its caller's clock |
 //! | `{owner} {ms}` | a script; `SET`, where the id is not new | held since then, in ms since 1970: by the server's clock, or by that of who has sent the `SET` |
-//! | `{owner} {ms} {permits}` | the same for a slot, the first one too | the same, and how many slots its holder counts |
 //! | `{zeros}@{host}:{pid}…` | a release that leaves a lock closed | closed since then; the forms are those of an owner |
 //! | `done@{ms}` | a release that leaves a mark | done since then |
 //!
@@ -13,7 +13,6 @@
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::names::has_slots;
 use crate::owner;
 use crate::store::Claim;
 
@@ -24,13 +23,11 @@ pub(super) enum Stored<'a> {
         owner: &'a str,
         /// Nothing where the owner alone is stored, and its id does not say it.
         since: Option<SystemTime>,
-        /// Of a slot, how many there are for its holder.
-        permits: Option<u32>,
     },
     /// Held by nobody, and not to be taken yet.
     Closed {
-        /// `host:pid` of its last holder.
-        origin: &'a str,
+        /// Nobody, and `@host:pid` of its last holder.
+        owner: &'a str,
         since: Option<SystemTime>,
     },
     /// The mark of work that is done.
@@ -51,26 +48,58 @@ impl<'a> Stored<'a> {
         }
         let mut words = value.split(' ');
         let owner = words.next()?;
-        let (id, origin) = owner::parts(owner)?;
+        let (id, _) = owner::parts(owner)?;
         let since = match words.next() {
             Some(ms) => Some(moment(ms)?),
             None => owner::since(owner),
         };
-        let permits = match words.next() {
-            Some(permits) => Some(number(permits)?.try_into().ok()?),
-            None => None,
-        };
         if words.next().is_some() {
             return None;
         }
-        Some(if id.bytes().all(|digit| digit == b'0') {
-            Self::Closed { origin, since }
+        Some(if is_nobodys(id) {
+            Self::Closed { owner, since }
         } else {
-            Self::Held {
-                owner,
-                since,
-                permits,
-            }
+            Self::Held { owner, since }
+        })
+    }
+}
+
+/// What is said of one that holds a lock together with others: `{owner} {ms}` of a reader, and with
+/// `{slot} {weight} {permits}` behind that of a holder of permits.
+#[cfg(feature = "inspect")]
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Beside<'a> {
+    /// Held or closed.
+    pub(super) stored: Stored<'a>,
+    pub(super) slot: usize,
+    pub(super) weight: u32,
+    /// Nothing of a reader.
+    pub(super) permits: Option<u32>,
+}
+
+#[cfg(feature = "inspect")]
+impl<'a> Beside<'a> {
+    pub(super) fn read(said: &'a str) -> Option<Self> {
+        let end = said
+            .match_indices(' ')
+            .nth(1)
+            .map_or(said.len(), |(at, _)| at);
+        let (first, rest) = said.split_at(end);
+        let stored = Stored::read(first);
+        if !matches!(stored, Stored::Held { .. } | Stored::Closed { .. }) {
+            return None;
+        }
+        let numbers: Option<Vec<_>> = rest.split_whitespace().map(number).collect();
+        let (slot, weight, permits) = match numbers?[..] {
+            [] => (0, 1, None),
+            [slot, weight, permits] => (slot, weight, Some(u32::try_from(permits).ok()?)),
+            _ => return None,
+        };
+        Some(Self {
+            stored,
+            slot: slot.try_into().ok()?,
+            weight: weight.try_into().ok()?,
+            permits,
         })
     }
 }
@@ -85,19 +114,19 @@ pub(super) fn is_of(value: &[u8], owner: &str) -> bool {
 /// when: of a claim that has waited, for a vote or for a connection, it does not.
 pub(super) fn uncontended<'a>(claim: &Claim<'a>, now: SystemTime) -> Cow<'a, str> {
     const NEW: Duration = Duration::from_secs(1);
-    let Claim { owner, permits, .. } = *claim;
+    let Claim { owner, .. } = *claim;
     let age = owner::since(owner).map(|drawn| now.duration_since(drawn).unwrap_or_default());
-    let has_slots = has_slots(claim);
-    if !has_slots && age.is_some_and(|age| age < NEW) {
+    if age.is_some_and(|age| age < NEW) {
         return owner.into();
     }
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = since.as_millis();
-    Cow::Owned(if has_slots {
-        format!("{owner} {since} {permits}")
-    } else {
-        format!("{owner} {since}")
-    })
+    Cow::Owned(format!("{owner} {since}"))
+}
+
+/// Whether an id is of no lease: none is drawn in 1970.
+fn is_nobodys(id: &str) -> bool {
+    id.starts_with("000000000000")
 }
 
 fn moment(ms: &str) -> Option<SystemTime> {
@@ -121,42 +150,32 @@ mod tests {
         UNIX_EPOCH + Duration::from_millis(ms)
     }
 
-    fn held(since: u64, permits: Option<u32>) -> Stored<'static> {
+    fn held(since: u64) -> Stored<'static> {
         Stored::Held {
             owner: OWNER,
             since: Some(at(since)),
-            permits,
         }
     }
 
     #[test]
     fn a_value_says_whose_it_is_and_since_when() {
-        assert_eq!(Stored::read(OWNER), held(DRAWN, None));
+        assert_eq!(Stored::read(OWNER), held(DRAWN));
         let value = format!("{OWNER} 1764516000123");
-        assert_eq!(Stored::read(&value), held(1_764_516_000_123, None));
-        let value = format!("{OWNER} 1764516000123 3");
-        assert_eq!(Stored::read(&value), held(1_764_516_000_123, Some(3)));
+        assert_eq!(Stored::read(&value), held(1_764_516_000_123));
         // Of another version, an id says nothing.
         let owner = "3c8698528e804726a3196da9559ced2b@web-3:4711";
-        let (since, permits) = (None, None);
-        let expected = Stored::Held {
-            owner,
-            since,
-            permits,
-        };
+        let expected = Stored::Held { owner, since: None };
         assert_eq!(Stored::read(owner), expected);
     }
 
     #[test]
     fn a_lock_that_is_nobodys_says_since_when() {
         let nobody = format!("{:032}@web-3:4711", 0);
-        let origin = "web-3:4711";
-        let closed = |since| Stored::Closed { origin, since };
+        let owner = nobody.as_str();
+        let closed = |since| Stored::Closed { owner, since };
         assert_eq!(Stored::read(&nobody), closed(None));
-        for rest in ["7", "7 3"] {
-            let value = format!("{nobody} {rest}");
-            assert_eq!(Stored::read(&value), closed(Some(at(7))));
-        }
+        let value = format!("{nobody} 7");
+        assert_eq!(Stored::read(&value), closed(Some(at(7))));
         assert_eq!(Stored::read("done@7"), Stored::Done { since: at(7) });
     }
 
@@ -164,10 +183,9 @@ mod tests {
     fn what_is_of_no_such_form_is_none_of_ours() {
         let mut others = vec!["", " ", "x", "done@", "done@x", "done@-7", "done@7 8"];
         others.extend(["abc@host:1", "@host:1", "done@99999999999999999999"]);
-        for rest in [" ", " x", " -7", " +7", " 7 ", " 7 x", " 7 3 1", "  7"] {
+        for rest in [" ", " x", " -7", " +7", " 7 ", " 7 x", " 7 3", "  7"] {
             others.push(Box::leak(format!("{OWNER}{rest}").into_boxed_str()));
         }
-        others.push(Box::leak(format!("{OWNER} 7 4294967296").into_boxed_str()));
         for value in others {
             assert_eq!(Stored::read(value), Stored::Other, "{value:?}");
         }
@@ -182,11 +200,7 @@ mod tests {
             assert_eq!(uncontended(&claim, at(now)), OWNER);
         }
         let value = uncontended(&claim, at(DRAWN + 1_000));
-        assert_eq!(Stored::read(&value), held(DRAWN + 1_000, None));
-        let claim = claim.permits(3);
-        let value = uncontended(&claim, at(DRAWN + 1));
-        assert_eq!(value, format!("{OWNER} {} 3", DRAWN + 1));
-        assert_eq!(Stored::read(&value), held(DRAWN + 1, Some(3)));
+        assert_eq!(Stored::read(&value), held(DRAWN + 1_000));
         let claim = Claim::new(&locks, "of another form", Duration::from_secs(1));
         assert_eq!(uncontended(&claim, at(7)), "of another form 7");
     }

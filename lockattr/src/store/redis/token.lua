@@ -2,12 +2,13 @@
 -- of its locks + 1, so that tokens grow also where a counter was lost, and no smaller than what was drawn
 -- elsewhere. None is drawn unless the owner holds every key: the token would be larger than that of
 -- whoever has taken the rest.
--- KEYS: the keys that the owner holds, then its locks' counters.
--- ARGV: owner, the counters' expiry in ms, how many keys it holds; the smallest token, or nothing.
+-- KEYS: the locks that the owner holds, then their counters.
+-- ARGV: owner, the counters' expiry in ms, how many locks it holds; the smallest token, or nothing; 'shares' where
+-- others may hold the lock beside it.
 -- Answers the token in decimal; or of the first key that is not held 0 nothing there, 2 another's.
 local held = tonumber(ARGV[3])
 for i = 1, held do
-  local found = find(KEYS[i], ARGV[1])
+  local found = find(KEYS[i], ARGV[1], ARGV[5] == 'shares')
   if found ~= 1 then
     return found
   end

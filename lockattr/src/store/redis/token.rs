@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::fault::Fault;
+use super::names::is_alone;
 use super::reply::token;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -39,17 +40,20 @@ impl Redis {
     }
 
     pub(super) fn token_call(&self, form: Form<'_>, lease: &Held<'_>) -> Cmd {
-        let held = self.names.held(lease);
-        let locks = lease.claim.locks.iter();
-        let counters = locks.map(|lock| self.names.counter(lock));
-        let keys: Vec<_> = held.iter().cloned().chain(counters).collect();
+        let locks = lease.claim.locks;
+        let counters = locks.iter().map(|lock| self.names.counter(lock));
+        let keys: Vec<_> = locks.iter().cloned().chain(counters).collect();
         let mut command = form.call(&keys, &[]);
         command
             .arg(lease.claim.owner)
             .arg(millis(COUNTER_TTL))
-            .arg(held.len());
-        if lease.at_least > 0 {
+            .arg(locks.len());
+        let shares = !is_alone(&lease.claim);
+        if lease.at_least > 0 || shares {
             command.arg(lease.at_least);
+        }
+        if shares {
+            command.arg("shares");
         }
         command
     }

@@ -6,7 +6,8 @@
 //! that (`CLIENT CACHING YES`). A renewal itself makes the server forget it, since it is a change, and
 //! is told to everybody else. Keys that the renewal's script reads are not tracked by that: before Redis 7.2 each
 //! read there counts for all keys of the call. Leases that are renewed more than once a second are not tracked,
-//! nor is any before its first renewal: short calls cost nothing.
+//! nor is any before its first renewal: short calls cost nothing. Nor are keys that
+//! others hold beside the lease, which change each time that one of them comes or goes.
 //!
 //! What is told is not believed: the lease is renewed at once, which says what has become of it. A message that
 //! is wrong costs a renewal, and no lease is renewed so more often than each tenth of a second. Where the server does not
@@ -23,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::batcher::Batcher;
 use super::losses::Keeps;
-use super::names::lock_of;
+use super::renew::RenewedKey;
 use super::reply::text;
 use super::stored::is_of;
 use super::watchdog::Watchdog;
@@ -74,7 +75,7 @@ impl Default for ChangedKeys {
 }
 
 impl ChangedKeys {
-    /// Whether one of the claim's locks was changed, or a slot of it.
+    /// Whether one of the claim's locks was changed.
     fn has(&self, claim: &Claim<'_>, keeps: &dyn Keeps) -> bool {
         match self {
             Self::These(locks) => claim.locks.iter().any(|lock| locks.contains(lock)),
@@ -90,11 +91,11 @@ pub(super) struct TrackedKey {
 }
 
 impl TrackedKey {
-    /// A key that is worth it.
-    pub(super) fn of(name: &str, owner: &str, ttl: Duration) -> Option<Self> {
-        (ttl >= SHORTEST).then(|| Self {
-            name: name.to_owned(),
-            owner: owner.to_owned(),
+    /// A key that is worth it: what others hold beside the owner changes with each of them.
+    pub(super) fn of(key: &RenewedKey<'_>) -> Option<Self> {
+        (key.alone && key.ttl >= SHORTEST).then(|| Self {
+            name: key.name.to_owned(),
+            owner: key.owner.to_owned(),
         })
     }
 }
@@ -129,7 +130,7 @@ impl Tracking {
     fn changed(&self, keys: impl Iterator<Item = String>) {
         let mut changes = self.changes();
         if let ChangedKeys::These(known) = &mut *changes {
-            known.extend(keys.map(lock_of));
+            known.extend(keys);
             if known.len() > MOST {
                 *changes = ChangedKeys::All;
             }

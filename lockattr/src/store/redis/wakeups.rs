@@ -95,7 +95,6 @@ pub(super) struct UnclaimedGrant {
     pub(super) key: String,
     pub(super) queue: String,
     pub(super) owner: String,
-    pub(super) slot: usize,
 }
 
 impl WakeUpRegistry {
@@ -236,7 +235,6 @@ impl WakeUpRegistry {
             key: grant.key.to_owned(),
             queue: grant.queue.to_owned(),
             owner,
-            slot: grant.slot,
         })
     }
 

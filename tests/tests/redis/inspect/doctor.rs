@@ -90,7 +90,7 @@ async fn what_harms_locks_is_told_with_its_advice() {
 async fn each_right_that_is_missing_is_named() {
     let server = Server::start();
     let rights = "on >secret resetchannels ~lock:* &lock:* +set +get +mget +del +pexpire +pttl +type +time +eval +evalsha +zadd +zrem \
-                  +zrank +zrange +subscribe +pubsub|numsub";
+                  +zrank +zrange +zrangebyscore +zscore +zcard +pexpireat +subscribe +pubsub|numsub";
     server.set_user("jobs", rights);
     let url = server.url_as("jobs", "secret");
     let locks = Client::builder().connect_lazily(url).unwrap();
@@ -123,12 +123,11 @@ async fn each_right_that_is_missing_is_named() {
     let inspector = locks.inspect().unwrap();
     let refused = inspector.list("").next().await.unwrap_err().to_string();
     assert!(
-        refused.contains("'scan'") && refused.contains("+zcard"),
+        refused.contains("'scan'") && refused.contains("+scan"),
         "{refused}"
     );
     assert!(!refused.contains("secret"));
-    let refused = inspector.show("sync:42").await.unwrap_err().to_string();
-    assert!(refused.contains("+zcard"), "{refused}");
+    inspector.show("sync:42").await.unwrap();
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
-//! One lock, with all of its slots and everybody who waits.
+//! One lock, with all who hold it and everybody who waits.
 
 use std::time::Duration;
 
-use lockattr::store::inspect::EntryKind;
+use lockattr::store::inspect::{Ended, EntryKind};
+use lockattr::{Error, LossCause};
 use tests::inspected::{is_held_by, show};
 use tokio::task::JoinHandle;
 
@@ -37,22 +38,58 @@ async fn a_lock_is_shown_with_its_queue_in_order() {
 }
 
 #[tokio::test]
-async fn every_slot_is_shown_up_to_the_last_one_that_there_may_be() {
+async fn those_who_hold_a_lock_together_are_shown_and_ended_each() {
     let (server, locks) = pair().await;
-    let held = locks.lock("geo").permits(3).acquire().await.unwrap();
-    let owner = held.owner();
-    let _: () = server.ask(&format!("SET lock:slot:{{lock:geo}}999 {owner} PX 60000"));
-    let _: () = server.ask("HSET lock:slot:{lock:geo}7 a b");
-    let shown = show(&locks, "geo").await;
-    let slots: Vec<_> = shown
-        .listed
-        .entries
-        .iter()
-        .map(|entry| entry.slot)
-        .collect();
-    assert_eq!(slots, [0, 7, 999]);
-    let found = "a hash".to_owned();
-    assert_eq!(shown.listed.entries[1].kind, EntryKind::Foreign { found });
+    let of = |weight| locks.lock("geo").permits(1_000_000).weight(weight);
+    let light = of(1).acquire().await.unwrap();
+    let heavy = of(999_990).acquire().await.unwrap();
+    let closed = of(2).min_hold(Duration::from_secs(60));
+    closed.acquire().await.unwrap().release().await.unwrap();
+    let shown = show(&locks, "geo").await.listed;
+    assert_eq!((shown.permits, shown.shared), (Some(1_000_000), false));
+    let [one, two, three] = &shown.entries[..] else {
+        panic!("{shown:?}")
+    };
+    assert_eq!([one, two, three].map(|entry| entry.slot), [0, 1, 2]);
+    assert_eq!([one, two, three].map(|entry| entry.weight), [1, 999_990, 2]);
+    assert!(matches!(&one.kind, EntryKind::Held { owner, .. } if owner == light.owner()));
+    assert!(matches!(three.kind, EntryKind::Closed { .. }));
+    let inspector = locks.inspect().unwrap();
+    assert_eq!(inspector.end("geo", two).await.unwrap(), Ended::Ended);
+    assert_eq!(inspector.end("geo", two).await.unwrap(), Ended::Changed);
+    assert_eq!(inspector.end("geo", three).await.unwrap(), Ended::Ended);
+    assert!(matches!(
+        heavy.release().await,
+        Err(Error::Lost {
+            cause: LossCause::Deleted,
+            ..
+        })
+    ));
+    let [entry] = &show(&locks, "geo").await.listed.entries[..] else {
+        panic!("one is left")
+    };
+    assert_eq!(&entry.kind, &one.kind);
+    light.release().await.unwrap();
+
+    let reader = || locks.lock("doc").shared().acquire();
+    let readers = [reader().await.unwrap(), reader().await.unwrap()];
+    let mut listing = inspector.list("doc");
+    let mut listed = Vec::new();
+    while let Some(page) = listing.next().await.unwrap() {
+        listed.extend(page.locks);
+    }
+    let [doc] = &listed[..] else {
+        panic!("{listed:?}")
+    };
+    assert_eq!(
+        (doc.entries.len(), doc.shared, doc.permits),
+        (2, true, None)
+    );
+    for entry in &doc.entries {
+        assert_eq!(inspector.end("doc", entry).await.unwrap(), Ended::Ended);
+    }
+    assert_eq!(server.keys(), Vec::<String>::new());
+    drop(readers);
 }
 
 #[tokio::test]

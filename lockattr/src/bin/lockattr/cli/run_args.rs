@@ -84,9 +84,17 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// How many may hold the key at a time
+    /// How many permits the key has: so many may hold it at a time, or fewer with a weight each
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub(crate) permits: u32,
+
+    /// How many of the permits to take, all or none
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) weight: u32,
+
+    /// Hold the key beside others that say so as well: many readers, or one writer
+    #[arg(long)]
+    pub(crate) shared: bool,
 
     /// How long the command has between TERM and KILL: less where the lease ends sooner
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]

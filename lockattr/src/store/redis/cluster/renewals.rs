@@ -26,16 +26,10 @@ impl Cluster {
         leases: &[Held<'_>],
         patience: Duration,
     ) -> Vec<Renewed> {
-        let held: Vec<_> = leases.iter().map(|lease| self.names.held(lease)).collect();
         // Every key with its slot, and where its answer belongs.
         let mut keys: Vec<(u16, usize, RenewedKey<'_>)> = Vec::new();
-        for (lease, names) in leases.iter().zip(&held) {
-            // The slots of a lock are in its own hash slot.
-            let locks = lease.claim.locks.iter();
-            let of_keys = keys_of(lease, names).zip(locks);
-            for (key, lock) in of_keys {
-                keys.push((slot_of(lock), keys.len(), key));
-            }
+        for key in leases.iter().flat_map(keys_of) {
+            keys.push((slot_of(key.name), keys.len(), key));
         }
         let mut answers: Vec<Renewed> = keys
             .iter()
@@ -76,8 +70,9 @@ impl Cluster {
             }
         }
         let mut answers = answers.into_iter();
-        held.iter()
-            .map(|names| worst(answers.by_ref().take(names.len())))
+        leases
+            .iter()
+            .map(|lease| worst(answers.by_ref().take(lease.claim.locks.len())))
             .collect()
     }
 

@@ -17,15 +17,11 @@ impl<'a> Filter<'a> {
         Self { prefix, pattern }
     }
 
-    /// The lock that a key belongs to, and which of its slots beside the first one it is, if the lock is
-    /// asked for.
-    pub(super) fn lock<'k>(&self, names: &Names, key: &'k str) -> Option<(&'k str, Option<usize>)> {
-        let (lock, slot) = match names.read(key)? {
-            NamedKey::Lock(lock) | NamedKey::Queue(lock) => (lock, None),
-            NamedKey::Slot(lock, slot) => (lock, Some(slot)),
-        };
+    /// The lock that a key belongs to, if it is asked for.
+    pub(super) fn lock<'k>(&self, names: &Names, key: &'k str) -> Option<&'k str> {
+        let (NamedKey::Lock(lock) | NamedKey::Queue(lock)) = names.read(key)?;
         let rest = lock.strip_prefix(self.prefix)?;
-        matches(self.pattern, rest).then_some((lock, slot))
+        matches(self.pattern, rest).then_some(lock)
     }
 
     /// What the server is to match keys with: all keys of the locks that are asked for match it, their
@@ -87,10 +83,9 @@ mod tests {
         let names = Names::new("lock:", "client");
         let filter = Filter::new("lock:", "g?o");
         for (key, lock) in [
-            ("lock:geo", Some(("lock:geo", None))),
-            ("lock:wait:{lock:geo}", Some(("lock:geo", None))),
-            ("lock:slot:{lock:geo}2", Some(("lock:geo", Some(2)))),
-            ("lock:slot:{lock:gore}2", None),
+            ("lock:geo", Some("lock:geo")),
+            ("lock:wait:{lock:geo}", Some("lock:geo")),
+            ("lock:wait:{lock:gore}", None),
             ("lock:token:{lock:geo}", None),
             ("lock:gore", None),
         ] {

@@ -5,11 +5,10 @@
 
 use redis::{Cmd, Value};
 
-use super::entry::{self, FoundEntry};
+use super::entry::{self, FoundEntries, FoundValue};
 use super::scan::MetLocks;
 use super::{MOST_SHOWN, Route};
 use crate::error::StoreError;
-use crate::limits::MAX_PERMITS;
 use crate::runtime::together::{Boxed, all, both};
 use crate::store::inspect::{Listed, Shown};
 use crate::store::redis::names::Names;
@@ -32,10 +31,10 @@ impl Reading {
         names: &Names,
         met: &mut MetLocks,
     ) -> Self {
-        let reads = met.iter().take(AT_A_TIME).map(|(lock, slots)| {
-            let slots = std::iter::once(0).chain(slots.iter().copied());
-            Box::pin(read(route, names, lock, slots.collect())) as Boxed<'_, Result<Listed, _>>
-        });
+        let reads = met
+            .iter()
+            .take(AT_A_TIME)
+            .map(|lock| Box::pin(read(route, names, lock)) as Boxed<'_, Result<Listed, _>>);
         let reads = all(reads.collect()).await;
         let mut reading = Self {
             locks: Vec::with_capacity(reads.len()),
@@ -43,7 +42,7 @@ impl Reading {
         };
         let mut unread = MetLocks::new();
         for read in reads {
-            let Some((lock, slots)) = met.pop_first() else {
+            let Some(lock) = met.pop_first() else {
                 break;
             };
             match read {
@@ -53,7 +52,7 @@ impl Reading {
                 }
                 Err(fault) => {
                     reading.failed = Some((lock.clone(), fault));
-                    unread.insert(lock, slots);
+                    unread.insert(lock);
                 }
             }
         }
@@ -62,17 +61,11 @@ impl Reading {
     }
 }
 
-/// Reads a lock with these slots.
-async fn read(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slots: Vec<usize>,
-) -> Result<Listed, StoreError> {
+/// Reads a lock.
+async fn read(route: &impl Route, names: &Names, lock: &str) -> Result<Listed, StoreError> {
     let mut count = redis::cmd("ZCARD");
     count.arg(names.queue(lock));
-    let slots = read_slots(route, names, lock, &slots);
-    let (found, waiters) = both(slots, route.ask(lock, &count)).await;
+    let (found, waiters) = both(read_stored(route, lock), route.ask(lock, &count)).await;
     let waiters = or_other(waiters)?.and_then(|waiters| u64::try_from(integer(&waiters)?).ok());
     Ok(entry::listed(lock, found?, waiters.unwrap_or(0)))
 }
@@ -83,11 +76,7 @@ pub(in crate::store::redis) async fn shown_by_parts(
     names: &Names,
     lock: &str,
 ) -> Result<Shown, StoreError> {
-    let slots: Vec<_> = (0..MAX_PERMITS as usize).collect();
-    let mut found = Vec::new();
-    for some in slots.chunks(AT_A_TIME) {
-        found.extend(read_slots(route, names, lock, some).await?);
-    }
+    let found = read_stored(route, lock).await?;
     let queue = |verb: &str| {
         let mut command = redis::cmd(verb);
         command.arg(names.queue(lock));
@@ -108,43 +97,32 @@ pub(in crate::store::redis) async fn shown_by_parts(
     Ok(Shown::new(listed, queue.collect()))
 }
 
-async fn read_slots(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slots: &[usize],
-) -> Result<Vec<FoundEntry>, StoreError> {
-    let slots = slots.iter().map(|slot| {
-        Box::pin(read_slot(route, names, lock, *slot)) as Boxed<'_, Result<Option<FoundEntry>, _>>
-    });
-    let found = all(slots.collect()).await;
-    found.into_iter().filter_map(Result::transpose).collect()
-}
-
-async fn read_slot(
-    route: &impl Route,
-    names: &Names,
-    lock: &str,
-    slot: usize,
-) -> Result<Option<FoundEntry>, StoreError> {
-    let name = names.slot(lock, slot);
+async fn read_stored(route: &impl Route, lock: &str) -> Result<FoundEntries, StoreError> {
     let command = |verb: &str| {
         let mut command: Cmd = redis::cmd(verb);
-        command.arg(&name);
+        command.arg(lock);
         command
     };
     let (get, expiry) = (command("GET"), command("PTTL"));
     let (value, remaining) = both(route.ask(lock, &get), route.ask(lock, &expiry)).await;
     let remaining = integer(&remaining?).unwrap_or(-2);
     let (kind, value) = match or_other(value)? {
-        Some(Value::Nil) => return Ok(None),
-        Some(value) => ("string".to_owned(), text(&value).unwrap_or_default()),
+        Some(Value::Nil) => return Ok(FoundEntries::default()),
+        Some(value) => ("string".to_owned(), FoundValue::read(&value)),
         None => {
             let kind = route.ask(lock, &command("TYPE")).await?;
-            (text(&kind).unwrap_or_default(), String::new())
+            let kind = text(&kind).unwrap_or_default();
+            let value = if kind == "zset" {
+                let mut range = command("ZRANGE");
+                range.arg(0).arg(-1).arg("WITHSCORES");
+                or_other(route.ask(lock, &range).await)?
+            } else {
+                None
+            };
+            (kind, FoundValue::read(&value.unwrap_or(Value::Nil)))
         }
     };
-    Ok(entry::found(slot, &kind, &value, remaining))
+    Ok(entry::found(&kind, &value, remaining))
 }
 
 /// `None` where something of another type is stored there.

@@ -1,6 +1,6 @@
 //! The names of all locks that are asked for, by SCAN, and the list of a single server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -24,8 +24,8 @@ const PAGE: Duration = Duration::from_millis(100);
 /// to is that of one process.
 const MOST_BEGINNINGS: u32 = 4;
 
-/// The locks that were met, with the slots of each that were met beside the first one.
-pub(in crate::store::redis) type MetLocks = BTreeMap<String, BTreeSet<usize>>;
+/// The locks that were met.
+pub(in crate::store::redis) type MetLocks = BTreeSet<String>;
 
 /// A scan of one server.
 pub(in crate::store::redis) struct Scan {
@@ -106,13 +106,8 @@ impl Scan {
             };
             let named = std::str::from_utf8(key);
             let lock = named.ok().and_then(|key| filter.lock(&redis.names, key));
-            if let Some((lock, slot)) = lock {
-                if !met.contains_key(lock) {
-                    met.insert(lock.to_owned(), BTreeSet::new());
-                }
-                if let Some(slots) = met.get_mut(lock) {
-                    slots.extend(slot);
-                }
+            if let Some(lock) = lock.filter(|lock| !met.contains(*lock)) {
+                met.insert(lock.to_owned());
             }
         }
         self.cursor = (next != "0").then_some(next);

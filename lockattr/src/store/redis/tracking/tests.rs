@@ -19,8 +19,20 @@ fn connection() -> (Arc<Batcher>, DuplexStream) {
 }
 
 fn keys() -> [TrackedKey; 1] {
-    let key = TrackedKey::of("lock:a", "owner", SHORTEST);
-    [key.expect("a long ttl")]
+    let key = RenewedKey {
+        name: "lock:a",
+        owner: "owner",
+        ttl: SHORTEST,
+        shortens: false,
+        alone: true,
+    };
+    // What others hold as well changes with each of them.
+    let beside = RenewedKey {
+        alone: false,
+        ..key
+    };
+    assert!(TrackedKey::of(&beside).is_none());
+    [TrackedKey::of(&key).expect("a long ttl")]
 }
 
 /// Has the keys read, with these answers; which commands were sent for that.
@@ -108,21 +120,15 @@ async fn connections_that_are_closed_switch_it_off_for_a_while() {
 
 /// The thread that does this renews every lease.
 #[test]
-fn many_changed_slots_of_many_leases_are_looked_for_in_no_time() {
+fn many_changed_keys_of_many_leases_are_looked_for_in_no_time() {
     const MANY: usize = 5_000;
     let tracking = Tracking::default();
-    let slots = (0..MANY).map(|number| format!("lock:slot:{{lock:{number}}}1"));
-    tracking.changed(slots);
+    tracking.changed((0..MANY).map(|number| format!("lock:{number}")));
     let changed = mem::take(&mut *tracking.changes());
     let begun = Instant::now();
     for number in MANY / 2..MANY * 3 / 2 {
         let locks = [format!("lock:{number}")];
-        let claim = Claim {
-            locks: &locks,
-            permits: 2,
-            ttl: SHORTEST,
-            owner: "owner",
-        };
+        let claim = Claim::new(&locks, "owner", SHORTEST);
         assert_eq!(changed.has(&claim, &KeepsAll), number < MANY);
     }
     assert!(begun.elapsed() < Duration::from_secs(1));

@@ -64,9 +64,7 @@ impl<'a> ClusterLocks<'a> {
         });
         let mut left = Vec::new();
         for (node, scan, met, stepped) in all(going_on.collect()).await {
-            for (lock, slots) in met {
-                self.met.entry(lock).or_default().extend(slots);
-            }
+            self.met.extend(met);
             match stepped {
                 Err(fault) => {
                     self.failed.insert(node.address(), fault);
@@ -156,7 +154,7 @@ impl<'a> ClusterLocks<'a> {
         // The others there would each take as long to fail.
         let failed = keeper(&lock);
         self.met
-            .retain(|other, _| *other != lock && keeper(other) != failed);
+            .retain(|other| *other != lock && keeper(other) != failed);
         let part = failed.unwrap_or_else(|| format!("hash slot {}", slot_of(&lock)));
         *page = mem::take(page).without(part, error);
     }
