@@ -9,11 +9,14 @@ use std::env;
 use std::error::Error;
 
 use lockattr::{Client, Memory};
+use tokio::signal::unix::{SignalKind, signal};
 
 use jobs::Replicas;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    // From here on an interrupt is waited for, and ends nothing half way.
+    let mut interrupts = signal(SignalKind::interrupt())?;
     let address = env::args().nth(1);
     let address = address.as_deref().unwrap_or("127.0.0.1:9464").parse()?;
     // Before the first locked call: what is counted earlier is not exported.
@@ -29,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         });
     }
     let replicas = Replicas::start(&clients);
-    tokio::signal::ctrl_c().await?;
+    interrupts.recv().await;
     drop(replicas);
     for client in clients {
         client.shutdown().await;
