@@ -140,9 +140,29 @@ async fn a_slot_whose_take_over_was_not_answered_is_given_back() {
     let told = heir.take_up(&text).await;
     assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
     proxy.heal();
-    // Until when each of them holds it; what names them has other scores.
-    let holders = || server.ask::<usize>("ZCOUNT lock:geo 0 +inf");
+    let holders = || server.holders("lock:geo").len();
     wait::until("it is given back", || holders() == 2).await;
     drop((first, third));
+    nothing_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_reader_whose_take_over_was_not_answered_is_given_back() {
+    let (server, proxy, heir) = behind_a_proxy().await;
+    let giver = client(&server).await;
+    // The server knows the script from now on.
+    let lease = giver.lock("doc").shared().acquire().await.unwrap();
+    let lease = heir.take_up(lease.hand_off().unwrap()).await.unwrap();
+    lease.release().await.unwrap();
+    let first = giver.lock("doc").shared().acquire().await.unwrap();
+    let second = giver.lock("doc").shared().acquire().await.unwrap();
+    let text = second.hand_off().unwrap();
+    proxy.treat(Way::Replies, Treatment::Swallow);
+    let told = heir.take_up(&text).await;
+    assert!(matches!(told, Err(Error::Unavailable { .. })), "{told:?}");
+    proxy.heal();
+    let holders = || server.holders("lock:doc").len();
+    wait::until("it is given back", || holders() == 1).await;
+    first.release().await.unwrap();
     nothing_left(&server).await;
 }
