@@ -148,6 +148,7 @@ mod limits;
 mod listed;
 mod observe;
 mod owner;
+mod percent;
 mod queue;
 mod redaction;
 mod reply;

@@ -1,6 +1,6 @@
 //! Handing a lease off to another process: its terms as a text, and what becomes of it here.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,7 @@ use super::Lease;
 use crate::acquisition::Event;
 use crate::error::{Error, StoreError};
 use crate::limits;
+use crate::percent;
 use crate::store::Sharing;
 
 /// What a text of this form begins with.
@@ -261,7 +262,7 @@ impl Terms {
         let mut at = None;
         for field in fields.split('&') {
             let (name, value) = field.split_once('=')?;
-            let value = decode(value)?;
+            let value = percent::decoded(value)?;
             let millis = || value.parse().ok().map(Duration::from_millis);
             match name {
                 "prefix" => terms.prefix = value,
@@ -308,29 +309,8 @@ fn check(fields: &str) -> String {
 }
 
 fn encode(value: &str, out: &mut String) {
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.@/:".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(out, "%{byte:02x}");
-        }
-    }
-}
-
-fn decode(value: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            let (high, low) = (digit()?, digit()?);
-            bytes.push(u8::try_from(high * 16 + low).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@/:".contains(&byte);
+    percent::encode(value, is_plain, out);
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@
 //! owner in the words of ZooKeeper. A ttl is in milliseconds. Of those who have the same number of permits,
 //! that many in the order of their numbers may hold the lock.
 
-use std::fmt::Write;
 use std::time::Duration;
 
+use crate::percent;
 use crate::reply::KeptReply;
 use crate::store::Claim;
 
@@ -28,35 +28,14 @@ pub(super) const TOKEN: &str = "token";
 /// here, are percent-encoded.
 fn encoded(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b':' | b'@' | b'.' => {
-                name.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(name, "%{byte:02x}");
-            }
-        }
-    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:@.".contains(&byte);
+    percent::encode(text, is_plain, &mut name);
     // Names of which ZooKeeper has made something else.
     match name.as_str() {
         "." | ".." => name.replace('.', "%2e"),
         "zookeeper" => "%7aookeeper".to_owned(),
         _ => name,
     }
-}
-
-fn decoded(name: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((plain, behind)) = rest.split_once('%') {
-        bytes.extend(plain.bytes());
-        let (code, behind) = behind.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(code, 16).ok()?);
-        rest = behind;
-    }
-    bytes.extend(rest.bytes());
-    String::from_utf8(bytes).ok()
 }
 
 /// The node of a lock.
@@ -67,7 +46,7 @@ pub(super) fn lock_node(root: &str, lock: &str) -> String {
 /// The lock of a node with this name, if it is one.
 #[cfg(feature = "inspect")]
 pub(super) fn lock(node: &str) -> Option<String> {
-    decoded(node).filter(|lock| encoded(lock) == node)
+    percent::decoded(node).filter(|lock| encoded(lock) == node)
 }
 
 /// The name of a claim's place, without the number.
@@ -165,7 +144,7 @@ fn read_place(name: &str) -> Option<Place> {
     let (permits, number) = rest.split_once('-')?;
     Some(Place {
         name: name.to_owned(),
-        owner: decoded(owner)?,
+        owner: percent::decoded(owner)?,
         ttl: Duration::from_millis(ttl.parse().ok()?),
         permits: permits.parse().ok()?,
         number: number.parse().ok()?,
@@ -246,7 +225,7 @@ mod tests {
             keys.iter().map(|key| lock_node("", key)).collect();
         assert_eq!(nodes.len(), keys.len());
         for (key, node) in keys.iter().map(|key| (*key, encoded(key))) {
-            assert_eq!(decoded(&node).as_deref(), Some(key));
+            assert_eq!(percent::decoded(&node).as_deref(), Some(key));
             #[cfg(feature = "inspect")]
             assert_eq!(lock(&node).as_deref(), Some(key));
             assert!(node.is_ascii() && !node.contains(['/', '+']), "{node}");

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::connection::Transport;
 use crate::error::Error;
+use crate::percent;
 use crate::store::redis::Certificates;
 #[cfg(feature = "tls")]
 use crate::store::redis::Tls;
@@ -109,7 +110,8 @@ fn read_login(login: &str) -> Result<Login, String> {
     let (user, password) = login
         .split_once(':')
         .ok_or("before the `@` there are a user and a password, as `user:password@`")?;
-    let decode = |text| decoded(text).ok_or("its user or password is not percent-encoded text");
+    let decode =
+        |text| percent::decoded(text).ok_or("its user or password is not percent-encoded text");
     let (user, password) = (decode(user)?, decode(password)?);
     if user.is_empty() || user.contains(':') {
         return Err("a user has a name, and no colon in it".to_owned());
@@ -148,7 +150,7 @@ fn read_root(path: &str) -> Result<String, String> {
     if root.is_empty() {
         return Ok(String::new());
     }
-    let root = decoded(root).ok_or("its path is not percent-encoded text")?;
+    let root = percent::decoded(root).ok_or("its path is not percent-encoded text")?;
     let is_allowed = |c: char| {
         !c.is_control() && !matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
     };
@@ -160,22 +162,6 @@ fn read_root(path: &str) -> Result<String, String> {
         );
     }
     Ok(root)
-}
-
-/// Takes percent-encoding away.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
-        bytes.push(u8::try_from(16 * high + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use redis::RedisConnectionInfo;
 
 use super::suggestion;
 use crate::error::Error;
+use crate::percent;
 use crate::store::redis::addresses::Address;
 
 /// The schemes, and whether each means TLS.
@@ -178,21 +179,9 @@ fn address(text: &str) -> Result<Address, &'static str> {
 
 /// Without percent-encoding.
 fn decoded(text: &str, what: &str) -> Result<String, String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(if byte == b'%' {
-            let mut digit = || char::from(rest.next()?).to_digit(16);
-            let value = digit().zip(digit()).map(|(high, low)| high * 16 + low);
-            value
-                .and_then(|value| u8::try_from(value).ok())
-                .ok_or_else(|| {
-                    format!("{what} has a `%` that is not followed by two hexadecimal digits")
-                })?
-        } else {
-            byte
-        });
-    }
+    let bytes = percent::decoded_bytes(text).ok_or_else(|| {
+        format!("{what} has a `%` that is not followed by two hexadecimal digits")
+    })?;
     String::from_utf8(bytes).map_err(|_| format!("{what} is not UTF-8 once it is decoded"))
 }
 
