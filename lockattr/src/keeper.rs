@@ -170,22 +170,24 @@ impl Keeper {
         }
     }
 
-    /// The leases that run here of any of these locks.
+    /// The leases that run here.
+    fn running(&self) -> impl Iterator<Item = Arc<Acquisition>> {
+        let held = self.schedule.all().into_iter().map(|(_, lease)| lease);
+        held.filter(|lease| !lease.has_ended())
+    }
+
+    /// Those of any of these locks.
     pub(crate) fn holding(&self, locks: &[String]) -> Vec<Arc<Acquisition>> {
         let overlaps =
             |lease: &Acquisition| lease.keys.locks().iter().any(|lock| locks.contains(lock));
-        let held = self.schedule.all().into_iter().map(|(_, lease)| lease);
-        held.filter(|lease| !lease.has_ended() && overlaps(lease))
-            .collect()
+        self.running().filter(|lease| overlaps(lease)).collect()
     }
 
-    /// The keys of the leases that run here.
+    /// Their keys.
     #[cfg(feature = "testing")]
     pub(crate) fn held(&self) -> Vec<String> {
-        let held = self.schedule.all().into_iter().map(|(_, lease)| lease);
-        held.filter(|lease| !lease.has_ended())
-            .map(|lease| lease.keys.plain().to_owned())
-            .collect()
+        let keys = |lease: Arc<Acquisition>| lease.keys.plain().to_owned();
+        self.running().map(keys).collect()
     }
 
     /// Where this client's owners are.

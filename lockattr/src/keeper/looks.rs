@@ -36,9 +36,9 @@ impl LeaseTable for LeasesOf {
     }
 
     fn lose(&self, owner: &str, cause: LossCause) {
-        let held = self.0.upgrade().map(|keeper| keeper.schedule.all());
-        let mut leases = held.into_iter().flatten().map(|(_, lease)| lease);
-        if let Some(lease) = leases.find(|lease| !lease.has_ended() && lease.owner() == owner) {
+        let keeper = self.0.upgrade();
+        let mut running = keeper.iter().flat_map(|keeper| keeper.running());
+        if let Some(lease) = running.find(|lease| lease.owner() == owner) {
             lease.lose(cause);
         }
     }
