@@ -19,7 +19,7 @@ use crate::redaction::Redaction;
 use crate::runtime::clock::Clock;
 use crate::runtime::jitter::jittered;
 use crate::runtime::process::DroppedAtHome;
-use crate::store::Sharing;
+use crate::store::{Limits, Sharing};
 
 pub(crate) mod around;
 mod asking;
@@ -124,9 +124,7 @@ impl Context {
             }
             Err(error) => Err(error),
         };
-        self.count(site, &outcome);
-        #[cfg(feature = "testing")]
-        self.keeper.counters.record.answered(outcome.as_ref());
+        self.count(site, outcome.as_ref());
         waiting.over();
         outcome
     }
@@ -180,8 +178,10 @@ impl Context {
         self.keeper.background.told().await;
     }
 
-    fn count<T>(&self, site: &CallSite, outcome: &Result<T, Error>) {
+    fn count(&self, site: &CallSite, outcome: Result<&Lease, &Error>) {
         let counters = &self.keeper.counters;
+        #[cfg(feature = "testing")]
+        counters.record.answered(outcome);
         match outcome {
             Ok(_) => counters.granted(site),
             Err(Error::Busy { .. }) => counters.busy(site),
@@ -239,42 +239,15 @@ impl Context {
         if several && !store.several_locks {
             return Err("its store takes one key at a time, and there are several".to_owned());
         }
-        self.check_sharing(sharing, several)?;
-        options.reply_limit = self.most_of_a_reply();
+        check_sharing(&store, sharing, several)?;
+        options.reply_limit = self.most_of_a_reply(&store);
         self.keeper.check_process()?;
         Ok(options)
     }
 
-    /// Whether the store lets others hold a key so.
-    fn check_sharing(&self, sharing: Sharing, several: bool) -> Result<(), String> {
-        let store = self.keeper.store.limits();
-        match sharing {
-            Sharing::Alone => Ok(()),
-            _ if several => Err(
-                "a key that several hold at a time is taken alone, and there are several keys"
-                    .to_owned(),
-            ),
-            Sharing::Readers if !store.shared => {
-                Err("its store has no readers: it is to be asked without `shared`".to_owned())
-            }
-            Sharing::Permits { .. } if !store.permits => {
-                Err("its store lets a key have one holder at a time".to_owned())
-            }
-            Sharing::Permits { permits, .. } if permits > store.most_permits => Err(format!(
-                "its store lets a key have {} permits at most, not {permits}",
-                store.most_permits
-            )),
-            Sharing::Permits { weight, .. } if weight > 1 && !store.weights => Err(format!(
-                "its store lets a holder have one permit, and it asks for a weight of {weight}"
-            )),
-            Sharing::Readers | Sharing::Permits { .. } => Ok(()),
-        }
-    }
-
     /// The most bytes that are kept of a reply.
-    fn most_of_a_reply(&self) -> u32 {
-        let limit = self.reply_limit;
-        let limit = limit.min(self.keeper.store.limits().longest_reply);
+    fn most_of_a_reply(&self, store: &Limits) -> u32 {
+        let limit = self.reply_limit.min(store.longest_reply);
         u32::try_from(limit).unwrap_or(u32::MAX)
     }
 
@@ -415,6 +388,31 @@ impl Call {
             key: self.keys.label().to_owned(),
             source,
         }
+    }
+}
+
+/// Whether the store lets others hold a key so.
+fn check_sharing(store: &Limits, sharing: Sharing, several: bool) -> Result<(), String> {
+    match sharing {
+        Sharing::Alone => Ok(()),
+        _ if several => Err(
+            "a key that several hold at a time is taken alone, and there are several keys"
+                .to_owned(),
+        ),
+        Sharing::Readers if !store.shared => {
+            Err("its store has no readers: it is to be asked without `shared`".to_owned())
+        }
+        Sharing::Permits { .. } if !store.permits => {
+            Err("its store lets a key have one holder at a time".to_owned())
+        }
+        Sharing::Permits { permits, .. } if permits > store.most_permits => Err(format!(
+            "its store lets a key have {} permits at most, not {permits}",
+            store.most_permits
+        )),
+        Sharing::Permits { weight, .. } if weight > 1 && !store.weights => Err(format!(
+            "its store lets a holder have one permit, and it asks for a weight of {weight}"
+        )),
+        Sharing::Readers | Sharing::Permits { .. } => Ok(()),
     }
 }
 

@@ -378,9 +378,7 @@ impl Acquisition {
     pub(crate) fn lose(&self, cause: LossCause) {
         if self.happens(Event::Lose(cause)).is_ok() {
             // Counted before anybody is told, so that whoever is told finds it counted.
-            self.common.counters.lost(self.site, cause);
-            #[cfg(feature = "testing")]
-            self.recorded(crate::testing::What::Lost(cause));
+            self.count_lost(cause);
             let now = self.clock.now();
             self.hold_ends(now.min(self.end()));
             self.tell_ended();

@@ -37,14 +37,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(100);
 /// Cancel-safe: a future that is dropped at any point gives back what it may have got.
 pub(super) async fn take(keeper: &Arc<Keeper>, call: &mut Call) -> Result<Lease, Error> {
     let queue = keeper.queue_of(&call.keys);
-    let caller = Caller {
-        keeper,
-        _open: keeper.ask(),
-    };
-    // Only now: a shutdown waits for what it finds counted.
-    if keeper.is_closed() {
-        return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
-    }
+    let caller = Caller::new(keeper, call)?;
     let entrant = caller.entrant(call);
     let front = match keeper.enter(queue, entrant) {
         Entry::Front(front) => front,
@@ -82,13 +75,7 @@ pub(super) async fn take(keeper: &Arc<Keeper>, call: &mut Call) -> Result<Lease,
 pub(super) fn take_now(keeper: &Arc<Keeper>, mut call: Call) -> Rare<'_, Lease> {
     rare(keeper, async move {
         let queue = keeper.queue_of(&call.keys);
-        let caller = Caller {
-            keeper,
-            _open: keeper.ask(),
-        };
-        if keeper.is_closed() {
-            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
-        }
+        let caller = Caller::new(keeper, &call)?;
         let entrant = Entrant {
             takes: None,
             ..caller.entrant(&call)
@@ -119,10 +106,7 @@ pub(super) fn take_over<'a>(
 ) -> Rare<'a, Lease> {
     rare(keeper, async move {
         let queue = keeper.queue_of(&call.keys);
-        let _open = keeper.ask();
-        if keeper.is_closed() {
-            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
-        }
+        let _caller = Caller::new(keeper, &call)?;
         let front = keeper.queues.alone(queue, call.keys.sharing().places());
         let now = call.clock.now();
         let mut asked = Asked::new(keeper, &mut call, queue, now);
@@ -143,6 +127,20 @@ pub(super) struct Caller<'a> {
     pub(super) keeper: &'a Arc<Keeper>,
     /// Shutting down waits for it.
     _open: OnItsWay<&'a Keeper>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(keeper: &'a Arc<Keeper>, call: &Call) -> Result<Self, Error> {
+        let open = keeper.ask();
+        // Only now: a shutdown waits for what it finds counted.
+        if keeper.is_closed() {
+            return Err(call.unavailable(StoreError::refused(SHUT_DOWN)));
+        }
+        Ok(Self {
+            keeper,
+            _open: open,
+        })
+    }
 }
 
 impl Caller<'_> {

@@ -50,15 +50,11 @@ impl Context {
                 Ok(call) => self.take_in_turn(&call, options).await,
                 Err(error) => Err(error),
             };
-            match &outcome {
-                Ok(InTurn::Skipped(_)) => self.keeper.counters.busy(site),
-                outcome => self.count(site, outcome),
-            }
-            #[cfg(feature = "testing")]
-            self.keeper.counters.record.answered(match &outcome {
+            let told = match &outcome {
                 Ok(InTurn::Held(lease)) => Ok(lease),
-                Ok(InTurn::Skipped(error)) | Err(error) => Err(error),
-            });
+                Ok(InTurn::Skipped(busy)) | Err(busy) => Err(busy),
+            };
+            self.count(site, told);
             waiting.over();
             outcome
         })

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Call, Context, asking};
+use super::{Call, Context, asking, check_sharing};
 use crate::acquisition::{LeaseOptions, LockKeys};
 use crate::call_site::CallSite;
 use crate::error::Error;
@@ -19,9 +19,7 @@ impl Context {
             Ok(call) => self.take_over(call, &terms).await,
             Err(error) => Err(error),
         };
-        self.count(CallSite::unnamed(), &outcome);
-        #[cfg(feature = "testing")]
-        self.keeper.counters.record.answered(outcome.as_ref());
+        self.count(CallSite::unnamed(), outcome.as_ref());
         let lease = outcome?;
         if let Some(token) = terms.token {
             let _ = lease.acquisition().shared().token.set(token);
@@ -52,15 +50,15 @@ impl Context {
                 "the client that has handed it off has another prefix".to_owned(),
             ));
         }
-        if !self.keeper.store.limits().hand_off {
+        let store = self.keeper.store.limits();
+        if !store.hand_off {
             return Err(invalid("its store has no lease taken up".to_owned()));
         }
         if let Sharing::Permits { permits, weight } = terms.sharing {
             limits::permits(permits).map_err(invalid)?;
             limits::weight(weight, permits).map_err(invalid)?;
         }
-        self.check_sharing(terms.sharing, terms.keys.len() > 1)
-            .map_err(invalid)?;
+        check_sharing(&store, terms.sharing, terms.keys.len() > 1).map_err(invalid)?;
         let ttl = limits::ttl(terms.ttl).map_err(invalid)?;
         self.keeper.check_process().map_err(invalid)?;
         self.check_open(keys.label())?;
@@ -73,7 +71,7 @@ impl Context {
             max_hold: terms.max_hold.map(|max| max.min(limits::MAX)),
             once: terms.once.map(|once| once.min(limits::MAX)),
             once_from_begin: terms.once_from_begin,
-            reply_limit: self.most_of_a_reply(),
+            reply_limit: self.most_of_a_reply(&store),
             grace: Duration::ZERO,
         };
         Ok(Call {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Acquisition, OBSERVED, State};
+use crate::error::LossCause;
 use crate::hold_times::Hold;
 use crate::observe::Span;
 
@@ -26,8 +27,15 @@ impl Acquisition {
         }
     }
 
+    /// It was lost, which nobody has counted yet.
+    pub(crate) fn count_lost(&self, cause: LossCause) {
+        self.common.counters.lost(self.site, cause);
+        #[cfg(feature = "testing")]
+        self.recorded(crate::testing::What::Lost(cause));
+    }
+
     #[cfg(feature = "testing")]
-    pub(crate) fn recorded(&self, what: crate::testing::What) {
+    pub(super) fn recorded(&self, what: crate::testing::What) {
         let record = &self.common.counters.record;
         record.happened(self.keys.plain(), what);
     }

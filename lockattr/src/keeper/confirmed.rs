@@ -31,9 +31,7 @@ impl Keeper {
                     self.counters.released();
                     return Ok(());
                 }
-                self.counters.lost(lease.site, found.loss());
-                #[cfg(feature = "testing")]
-                lease.recorded(crate::testing::What::Lost(found.loss()));
+                lease.count_lost(found.loss());
                 Err(lease.lost(found.loss()))
             }
             Err(_) => Ok(()),

@@ -283,7 +283,7 @@ impl Keeper {
     /// loss was seen before, this is where it is told.
     fn tell_late_loss(&self, lease: &Acquisition, found: Found) {
         if lease.loss().is_none() && !lease.may_be_released_by_keeper() {
-            self.counters.lost(lease.site, found.loss());
+            lease.count_lost(found.loss());
             let (key, site) = (lease.keys.label().to_owned(), lease.site);
             self.background.tell(move || {
                 tracing::warn!(
