@@ -26,13 +26,9 @@ impl Lock {
         } = *context;
         let ours = locals.ours;
         let private = private(index, locals);
-        let key = locals.nth("key", index);
-        let options = locals.nth("options", index);
-        let client = locals.nth("client", index);
         let [lease, to_run, judge] = ["lease", "body", "judge"].map(|word| locals.name(word));
         let bind = self.bind(context);
-        let entering = quote_spanned! {ours=> #private::enter_blocking(#client, #key, #options) };
-        let entered = self.entered(context, &entering);
+        let entered = self.entered(context, "enter_blocking", &TokenStream::new());
         let judged = self.judge(&private, context, "body");
         let at = ours.located_at(return_type);
         let end = match &self.args.on_lost {

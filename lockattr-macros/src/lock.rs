@@ -102,9 +102,6 @@ impl Lock {
         } = *context;
         let ours = locals.ours;
         let private = private(index, locals);
-        let key = locals.nth("key", index);
-        let options = locals.nth("options", index);
-        let client = locals.nth("client", index);
         let lease = locals.name("lease");
         let [pinned, leaving, ending, run] =
             ["body", "leaving", "ending", "run"].map(|word| locals.name(word));
@@ -128,8 +125,7 @@ impl Lock {
             );
         };
         let end = self.end(&private, context, &prepared, &run);
-        let entering = quote_spanned! {ours=> #private::enter(#client, #key, #options).await };
-        let entered = self.entered(context, &entering);
+        let entered = self.entered(context, "enter", &quote_spanned! {ours=> .await });
         quote_spanned! {ours=> #entered #end }
     }
 
@@ -143,12 +139,20 @@ impl Lock {
         Some(quote_spanned! {ours=> let #name = #private::Guarded::lease(&#lease); })
     }
 
-    /// Input:  `enter(…).await`
-    /// Output: statements that take the lock, or answer why there is none
-    pub(crate) fn entered(&self, context: &LockSite<'_>, entering: &TokenStream) -> TokenStream {
+    /// Input:  `"enter"`, `.await`
+    /// Output: statements that take the lock by that function, or answer why there is none
+    pub(crate) fn entered(
+        &self,
+        context: &LockSite<'_>,
+        enter: &str,
+        awaited: &TokenStream,
+    ) -> TokenStream {
         let LockSite { locals, index, .. } = *context;
         let ours = locals.ours;
         let private = private(index, locals);
+        let enter = Ident::new(enter, ours);
+        let [client, key, options] =
+            ["client", "key", "options"].map(|word| locals.nth(word, index));
         let [entered, lease, error] = ["entered", "lease", "error"].map(|word| locals.name(word));
         let busy = return_tokens(&private, context, "busy", not_run(&self.args.on_busy));
         // Without `once`, a done mark that another function left counts as busy.
@@ -176,7 +180,7 @@ impl Lock {
             },
         );
         quote_spanned! {ours=>
-            let #entered = #entering;
+            let #entered = #private::#enter(#client, #key, #options) #awaited;
             let #lease = match #entered {
                 #private::Entered::Held(#lease) => #lease,
                 #private::Entered::Busy(#error) #busy_or_done => { #busy }
