@@ -3,24 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What a program prints.
-fn lines(program: &mut Command) -> Vec<String> {
-    let output = program.env_remove("REDIS_URL").output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program:?}: {}\n{text}{errors}",
-        output.status
-    );
-    text.lines().map(ToOwned::to_owned).collect()
-}
-
-/// The same for each place to keep locks in: a `redis-server`, and memory.
-fn everywhere(path: &str) -> [Vec<String>; 2] {
-    let program = || Command::new(path);
-    [lines(&mut program()), lines(program().env("PATH", ""))]
-}
+use tests::printed::{everywhere, lines};
 
 #[test]
 fn no_api_key_is_used_twice_at_a_time() {

@@ -16,7 +16,7 @@ use crate::checker::{Findings, KILL, Rules, check_lingering};
 use crate::record::{Entry, Event, Pen, Record};
 use crate::seed::Random;
 use crate::wait;
-use crate::worker::Worker;
+use crate::worker::{self, Worker};
 
 mod cluster;
 #[cfg(feature = "etcd")]
@@ -351,13 +351,7 @@ impl<'a> Stage<'a> {
 
     /// Lets every worker go, and says what is left when all marks and ttls are over.
     fn finish(&mut self) -> Vec<String> {
-        for worker in &mut self.workers {
-            worker.tell("stop");
-        }
-        for worker in &mut self.workers {
-            worker.says("finished");
-            assert!(worker.finish().success());
-        }
+        worker::stop_all(&mut self.workers);
         let mut left = Vec::new();
         wait::block_until("the last ttl is over", || {
             left = self.servers.left();

@@ -33,6 +33,7 @@ pub mod network;
 pub mod pgbouncer;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod printed;
 pub mod process;
 pub mod proxy;
 pub mod record;

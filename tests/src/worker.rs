@@ -135,3 +135,14 @@ pub fn program() -> PathBuf {
     path.push("worker");
     path
 }
+
+/// Tells workers to stop, all of them before one is waited for, and waits until each has finished in order.
+pub fn stop_all(workers: &mut [Worker]) {
+    for worker in &mut *workers {
+        worker.tell("stop");
+    }
+    for worker in workers {
+        worker.says("finished");
+        assert!(worker.finish().success());
+    }
+}

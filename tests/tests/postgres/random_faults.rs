@@ -8,7 +8,7 @@ use tests::postgres::Postgres;
 use tests::record::{Event, Record};
 use tests::seed::Random;
 use tests::wait;
-use tests::worker::Worker;
+use tests::worker::{self, Worker};
 
 const TTL: Duration = Duration::from_secs(1);
 const LENGTH: Duration = Duration::from_secs(9);
@@ -74,13 +74,7 @@ fn random_faults_let_no_two_bodies_run_at_a_time() {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    for worker in &mut workers {
-        worker.tell("stop");
-    }
-    for worker in &mut workers {
-        worker.says("finished");
-        assert!(worker.finish().success());
-    }
+    worker::stop_all(&mut workers);
     let rules = Rules {
         ttl: TTL,
         longest_call: Duration::from_secs(60 + 20),

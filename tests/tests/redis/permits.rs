@@ -8,7 +8,7 @@ use tests::checker::{self, KILL, idle};
 use tests::record::{Event, Record};
 use tests::server::Server;
 use tests::wait;
-use tests::worker::Worker;
+use tests::worker::{self, Worker};
 
 use crate::support::{LOOK, SLACK, client, pair};
 
@@ -56,13 +56,7 @@ fn fifty_contenders_of_whom_some_are_killed_use_three_slots_and_leave_none_free(
         workers[place] = contenders(&server, &record);
     }
     std::thread::sleep(Duration::from_millis(500));
-    for worker in &mut workers {
-        worker.tell("stop");
-    }
-    for worker in &mut workers {
-        worker.says("finished");
-        assert!(worker.finish().success());
-    }
+    worker::stop_all(&mut workers);
     let entries = record.entries();
     let findings = checker::check(
         &entries,

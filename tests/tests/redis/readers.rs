@@ -7,7 +7,7 @@ use tests::checker::{self, KILL, SHARED};
 use tests::record::{Event, Record};
 use tests::server::Server;
 use tests::wait;
-use tests::worker::Worker;
+use tests::worker::{self, Worker};
 use tokio::task::JoinHandle;
 
 use crate::support::{LOOK, SLACK, client, nap, nothing_left, pair};
@@ -195,13 +195,7 @@ fn neither_starves_under_a_stream_of_the_others() {
         workers[place + 1].thaw();
     }
     std::thread::sleep(Duration::from_secs(1));
-    for worker in &mut workers {
-        worker.tell("stop");
-    }
-    for worker in &mut workers {
-        worker.says("finished");
-        assert!(worker.finish().success());
-    }
+    worker::stop_all(&mut workers);
     let rules = checker::Rules {
         ttl: TTL,
         longest_call: Duration::from_secs(10),

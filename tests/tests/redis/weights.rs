@@ -9,7 +9,7 @@ use tests::record::{Event, Record};
 use tests::seed::Random;
 use tests::server::Server;
 use tests::wait;
-use tests::worker::Worker;
+use tests::worker::{self, Worker};
 use tokio::task::JoinHandle;
 
 use crate::support::{LOOK, SLACK, client, nap, nothing_left, pair};
@@ -205,13 +205,7 @@ fn fifty_callers_of_every_weight_never_have_too_much() {
         still.thaw();
     }
     std::thread::sleep(Duration::from_secs(1));
-    for worker in &mut workers {
-        worker.tell("stop");
-    }
-    for worker in &mut workers {
-        worker.says("finished");
-        assert!(worker.finish().success());
-    }
+    worker::stop_all(&mut workers);
     let rules = checker::Rules {
         ttl: TTL,
         longest_call: Duration::from_secs(20),

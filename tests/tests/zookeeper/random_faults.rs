@@ -8,7 +8,7 @@ use tests::proxy::{Proxy, Treatment, Way};
 use tests::record::{Event, Record};
 use tests::seed::Random;
 use tests::wait;
-use tests::worker::Worker;
+use tests::worker::{self, Worker};
 use tests::zookeeper::{Ensemble, url};
 
 use crate::support::{millis, seconds};
@@ -108,13 +108,7 @@ fn random_faults_break_no_rule() {
     wait::block_until("turns after the faults", || {
         record.count(Event::Enter) > before + 30
     });
-    for worker in &mut workers {
-        worker.tell("stop");
-    }
-    for worker in &mut workers {
-        worker.says("finished");
-        assert!(worker.finish().success());
-    }
+    worker::stop_all(&mut workers);
     let rules = Rules {
         ttl: TTL,
         longest_call: seconds(60) + seconds(6),
