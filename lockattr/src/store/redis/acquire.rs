@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use redis::{Cmd, Value};
 
 use super::fault::Fault;
-use super::names::{is_alone, lock, wish};
+use super::names::{lock, wish};
 use super::reply::{Outcome, outcome};
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -98,7 +98,7 @@ impl Redis {
         deadline: &mut Deadline<'_>,
     ) -> Result<Acquired, Fault> {
         // `SET` takes one key. Several locks need the script.
-        if !attempt.again && claim.locks.len() == 1 && is_alone(&claim) {
+        if !attempt.again && claim.locks.len() == 1 && claim.sharing().is_alone() {
             let command = Self::set_call(&claim);
             let asked = self.connections.ask_for(claim.owner, command, deadline);
             match asked.await? {
@@ -131,7 +131,7 @@ impl Redis {
                 .will_be_told(claim.owner, attempt.wait, &self.connections)
                 .await;
         let call = |form: Form<'_>| self.contend_call(form, &claim, attempt);
-        let script = if is_alone(&claim) {
+        let script = if claim.sharing().is_alone() {
             &self.scripts.contend
         } else {
             &self.scripts.share
@@ -189,7 +189,7 @@ impl Redis {
         };
         let mut command = form.call(claim.locks, &queues);
         command.arg(claim.owner).arg(millis(claim.ttl));
-        if !is_alone(claim) {
+        if !claim.sharing().is_alone() {
             command.arg(&*wish(claim));
         }
         if self.without_queues {

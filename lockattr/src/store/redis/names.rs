@@ -94,11 +94,6 @@ pub(super) fn wish(claim: &Claim<'_>) -> Cow<'static, str> {
     }
 }
 
-/// Whether nobody may hold its locks beside a claim.
-pub(super) fn is_alone(claim: &Claim<'_>) -> bool {
-    claim.sharing().is_alone()
-}
-
 /// The first of a claim's locks, or its only one.
 pub(super) fn lock<'a>(claim: &Claim<'a>) -> &'a str {
     claim.locks.first().map_or("", String::as_str)

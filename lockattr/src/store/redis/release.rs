@@ -13,7 +13,7 @@ use redis::Cmd;
 
 use super::connections::{Answer, Connections};
 use super::fault::Fault;
-use super::names::{Names, is_alone};
+use super::names::Names;
 use super::reply::found;
 use super::script::{Form, Lua};
 use super::timeouts::Deadline;
@@ -106,13 +106,17 @@ pub(super) fn call(
         locks => form.call(locks, &names.queues(claim)),
     };
     command.arg(claim.owner);
-    let is_short = claim.locks.len() == 1 && is_alone(claim);
+    let is_short = claim.locks.len() == 1 && claim.sharing().is_alone();
     let may_queue = release.may_queue && !without_queues;
     if is_short && release.leave.is_empty() && !may_queue {
         return command;
     }
     command.arg(claim.locks.len());
-    command.arg(if is_alone(claim) { "" } else { "shares" });
+    command.arg(if claim.sharing().is_alone() {
+        ""
+    } else {
+        "shares"
+    });
     let entry = may_queue.then(|| names.entry(claim));
     command.arg(entry.unwrap_or_default());
     command.arg(if release.keep_marks { "keep" } else { "" });

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, Value};
 
 use super::fault::{Fault, RetryWith};
-use super::names::is_alone;
 use super::reply::each;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -149,7 +148,7 @@ pub(super) fn keys_of<'a>(lease: &Held<'a>) -> impl Iterator<Item = RenewedKey<'
     let Claim {
         owner, ttl, locks, ..
     } = lease.claim;
-    let (shortens, alone) = (lease.shortens, is_alone(&lease.claim));
+    let (shortens, alone) = (lease.shortens, lease.claim.sharing().is_alone());
     locks.iter().map(move |name| RenewedKey {
         name,
         owner,

@@ -26,7 +26,6 @@ use super::batcher::Batcher;
 use super::connection::Connection;
 use super::connections::{classify, ended, silent};
 use super::fault::{Fault, RetryWith};
-use super::names::is_alone;
 use super::renew::RenewedKey;
 use super::reply::{each, integer};
 use super::script::{Form, Lua};
@@ -120,7 +119,7 @@ impl Acknowledgements {
         let now = Instant::now();
         let grant = UnacknowledgedGrant {
             locks: held.claim.locks.to_vec(),
-            alone: is_alone(&held.claim),
+            alone: held.claim.sharing().is_alone(),
             owner: held.claim.owner.to_owned(),
             ttl: held.claim.ttl,
             asking,

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 use redis::{RedisError, Value};
 
 use super::fault::Fault;
-use super::names::is_alone;
 use super::stored::Stored;
 use crate::reply::KeptReply;
 use crate::store::{Acquired, Claim, Found, Token, relied_on_until};
@@ -39,7 +38,11 @@ pub(super) fn outcome(
         1 => (0, index),
         _ => (index, 0),
     };
-    let places = if is_alone(claim) { 1 } else { usize::MAX };
+    let places = if claim.sharing().is_alone() {
+        1
+    } else {
+        usize::MAX
+    };
     if lock >= claim.locks.len() || slot >= places {
         return None;
     }

@@ -7,7 +7,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use redis::{Cmd, Value};
 
 use super::fault::Fault;
-use super::names::is_alone;
 use super::reply::found;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -71,7 +70,7 @@ fn take_over_call(form: Form<'_>, lease: &Held<'_>, new_owner: &str) -> Cmd {
         .arg(new_owner)
         .arg(millis(ttl))
         .arg(since.as_millis().to_string());
-    if !is_alone(&lease.claim) {
+    if !lease.claim.sharing().is_alone() {
         command.arg("shares");
     }
     command

@@ -8,7 +8,6 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::fault::Fault;
-use super::names::is_alone;
 use super::reply::token;
 use super::script::Form;
 use super::timeouts::Deadline;
@@ -48,7 +47,7 @@ impl Redis {
             .arg(lease.claim.owner)
             .arg(millis(COUNTER_TTL))
             .arg(locks.len());
-        let shares = !is_alone(&lease.claim);
+        let shares = !lease.claim.sharing().is_alone();
         if lease.at_least > 0 || shares {
             command.arg(lease.at_least);
         }
