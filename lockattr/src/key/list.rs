@@ -177,36 +177,24 @@ impl<'v, T: ?Sized> ListValue<'v, T> {
     }
 }
 
-impl<'v, T: ?Sized> Deref for ListValue<'v, T> {
-    type Target = Borrowed<'v, T>;
+/// Where method look-up goes on from each.
+macro_rules! look_further {
+    ($($from:ident.$field:ident: $to:ident,)*) => {$(
+        impl<'v, T: ?Sized> Deref for $from<'v, T> {
+            type Target = $to<'v, T>;
 
-    fn deref(&self) -> &Borrowed<'v, T> {
-        &self.borrowed
-    }
+            fn deref(&self) -> &Self::Target {
+                &self.$field
+            }
+        }
+    )*};
 }
 
-impl<'v, T: ?Sized> Deref for Borrowed<'v, T> {
-    type Target = Behind<'v, T>;
-
-    fn deref(&self) -> &Behind<'v, T> {
-        &self.behind
-    }
-}
-
-impl<'v, T: ?Sized> Deref for Behind<'v, T> {
-    type Target = Cloned<'v, T>;
-
-    fn deref(&self) -> &Cloned<'v, T> {
-        &self.cloned
-    }
-}
-
-impl<'v, T: ?Sized> Deref for Cloned<'v, T> {
-    type Target = Neither<'v, T>;
-
-    fn deref(&self) -> &Neither<'v, T> {
-        &self.neither
-    }
+look_further! {
+    ListValue.borrowed: Borrowed,
+    Borrowed.behind: Behind,
+    Behind.cloned: Cloned,
+    Cloned.neither: Neither,
 }
 
 impl<T: Display + ?Sized> ListValue<'_, T> {
