@@ -132,7 +132,7 @@ impl Function {
                 Some(_) => Shape::Blocking { body, rebinds },
             };
         } else if let Some(stream) = result::stream(&sig.output) {
-            output = stream.item;
+            output = stream.value;
             output_span = stream.span;
             shape = Shape::Stream {
                 body,
@@ -143,7 +143,7 @@ impl Function {
             let Some(future) = result::future(&sig.output) else {
                 return Err(body::not_async(&attrs, &sig, &body));
             };
-            output = future.output;
+            output = future.value;
             output_span = future.span;
             shape = match body::tail(&body) {
                 Some(tail) => Shape::Tail(tail),

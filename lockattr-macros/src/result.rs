@@ -41,10 +41,10 @@ impl VisitMut for Inferred {
     }
 }
 
-/// A return type that is a future.
-pub(crate) struct Future {
-    /// The type of its value, where that can be written in a body.
-    pub(crate) output: Option<Type>,
+/// A return type that is a future or a stream.
+pub(crate) struct Returned {
+    /// The type of its value, or of its items, where that can be written in a body.
+    pub(crate) value: Option<Type>,
     pub(crate) span: Span,
     /// The return type itself, where that can be written in a body.
     pub(crate) whole: Option<Type>,
@@ -53,81 +53,53 @@ pub(crate) struct Future {
 }
 
 /// Input:  `-> Pin<Box<dyn Future<Output = u8> + Send + '_>>`
-/// Output: Future { output: u8, boxed }
-pub(crate) fn future(output: &ReturnType) -> Option<Future> {
-    let ReturnType::Type(_, ty) = output else {
-        return None;
-    };
-    let ty = ungrouped(ty);
-    match ty {
-        Type::ImplTrait(opaque) => {
-            let value = value_of(bound(&opaque.bounds, "Future")?, "Output");
-            Some(Future {
-                span: value.map_or(ty.span(), Type::span),
-                output: value.map(inferred),
-                whole: None,
-                boxed: false,
-            })
-        }
-        Type::Path(path) => {
-            let (value, span) = if let Some(bounds) = pinned(&path.path) {
-                let value = value_of(bound(bounds, "Future")?, "Output");
-                let span = value.map_or(ty.span(), Type::span);
-                (value.map(inferred), span)
-            } else if is_alias(&path.path, "BoxFuture") {
-                // Only the compiler can resolve an alias, so the type is written as a projection.
-                let at = Span::mixed_site().located_at(ty.span());
-                let value = quote_spanned! {at=> <#ty as ::core::future::Future>::Output };
-                (syn::parse2(value).ok(), ty.span())
-            } else {
-                return None;
-            };
-            Some(Future {
-                output: value,
-                span,
-                whole: Some(inferred(ty)),
-                boxed: true,
-            })
-        }
-        _ => None,
-    }
-}
-
-/// A return type that is a stream.
-pub(crate) struct Stream {
-    /// The type of its items, where that can be written in a body.
-    pub(crate) item: Option<Type>,
-    pub(crate) span: Span,
-    /// The return type itself, where that can be written in a body.
-    pub(crate) whole: Option<Type>,
-    /// It is a `Pin<Box<_>>`.
-    pub(crate) boxed: bool,
+/// Output: Returned { value: u8, boxed }
+pub(crate) fn future(output: &ReturnType) -> Option<Returned> {
+    returned(output, ["Future", "Output", "BoxFuture"], |alias| {
+        // Only the compiler can resolve an alias, so the type is written as a projection.
+        let at = Span::mixed_site().located_at(alias.span());
+        let value = quote_spanned! {at=> <#alias as ::core::future::Future>::Output };
+        syn::parse2(value).ok()
+    })
 }
 
 /// Input:  `-> Pin<Box<dyn Stream<Item = u8> + Send + '_>>`
-/// Output: Stream { item: u8, boxed }
-pub(crate) fn stream(output: &ReturnType) -> Option<Stream> {
+/// Output: Returned { value: u8, boxed }
+pub(crate) fn stream(output: &ReturnType) -> Option<Returned> {
+    returned(output, ["Stream", "Item", "BoxStream"], |_| None)
+}
+
+/// By the names of the trait, of the type that belongs to it, and of an alias for a boxed one.
+fn returned(
+    output: &ReturnType,
+    [name, belongs, alias]: [&str; 3],
+    value_of_alias: impl Fn(&Type) -> Option<Type>,
+) -> Option<Returned> {
     let ReturnType::Type(_, ty) = output else {
         return None;
     };
     let ty = ungrouped(ty);
-    let (item, whole) = match ty {
-        Type::ImplTrait(opaque) => (value_of(bound(&opaque.bounds, "Stream")?, "Item"), None),
-        Type::Path(path) => {
-            let item = match pinned(&path.path) {
-                Some(bounds) => value_of(bound(bounds, "Stream")?, "Item"),
-                None if is_alias(&path.path, "BoxStream") => None,
-                None => return None,
-            };
-            (item, Some(inferred(ty)))
-        }
+    let (value, boxed) = match ty {
+        Type::ImplTrait(opaque) => (value_of(bound(&opaque.bounds, name)?, belongs), false),
+        Type::Path(path) => match pinned(&path.path) {
+            Some(bounds) => (value_of(bound(bounds, name)?, belongs), true),
+            None if is_alias(&path.path, alias) => {
+                return Some(Returned {
+                    value: value_of_alias(ty),
+                    span: ty.span(),
+                    whole: Some(inferred(ty)),
+                    boxed: true,
+                });
+            }
+            None => return None,
+        },
         _ => return None,
     };
-    Some(Stream {
-        span: item.map_or(ty.span(), Type::span),
-        item: item.map(inferred),
-        boxed: whole.is_some(),
-        whole,
+    Some(Returned {
+        span: value.map_or(ty.span(), Type::span),
+        value: value.map(inferred),
+        whole: boxed.then(|| inferred(ty)),
+        boxed,
     })
 }
 
@@ -236,7 +208,7 @@ mod tests {
         ] {
             let output: ReturnType = syn::parse_str(&format!("-> {output}")).unwrap();
             let future = future(&output).unwrap();
-            assert_eq!(text(future.output).as_deref(), value);
+            assert_eq!(text(future.value).as_deref(), value);
             assert_eq!(future.boxed, boxed);
         }
     }
@@ -259,7 +231,7 @@ mod tests {
         ] {
             let output: ReturnType = syn::parse_str(&format!("-> {output}")).unwrap();
             let stream = stream(&output).unwrap();
-            assert_eq!(text(stream.item).as_deref(), item);
+            assert_eq!(text(stream.value).as_deref(), item);
             assert_eq!(stream.boxed, boxed);
             assert!(future(&output).is_none());
         }
