@@ -411,12 +411,15 @@ impl<'a> Encoder<'a> {
 }
 
 impl Write for Encoder<'_> {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        for c in part.chars() {
-            self.blank &= c.is_whitespace();
-            if self.stands_for_itself(c) {
-                self.out.push(c);
-            } else {
+    fn write_str(&mut self, mut part: &str) -> fmt::Result {
+        while !part.is_empty() {
+            let plain = part.find(|c| !self.stands_for_itself(c));
+            let (plain, rest) = part.split_at(plain.unwrap_or(part.len()));
+            self.out.push_str(plain);
+            self.blank &= plain.is_empty();
+            let mut rest = rest.chars();
+            if let Some(c) = rest.next() {
+                self.blank &= c.is_whitespace();
                 for byte in c.encode_utf8(&mut [0; 4]).bytes() {
                     write!(self.out, "%{byte:02X}")?;
                 }
@@ -425,6 +428,7 @@ impl Write for Encoder<'_> {
                 self.full = true;
                 return Err(fmt::Error);
             }
+            part = rest.as_str();
         }
         Ok(())
     }

@@ -89,8 +89,8 @@ async fn each_form_costs_so_many_commands() {
         println!("{form}: taken and given back {of_both:?}");
         table.push(of_both);
     }
-    // A lock that one holds alone costs what it always did.
-    assert_eq!(table[0], [(1, 0), (1, 3)]);
+    // A lock that one holds alone costs no more than a compare and a delete.
+    assert_eq!(table[0], [(1, 0), (1, 2)]);
     for cost in &table[1..] {
         let is_few = |(sent, in_scripts): &(u64, u64)| *sent == 1 && *in_scripts <= 16;
         assert!(cost.iter().all(is_few), "{cost:?}");
@@ -410,5 +410,45 @@ async fn a_waiter_is_an_entry_of_a_sorted_set_and_is_woken_by_messages_with_a_pr
     told(waiters[1], "first 2000", &published[1]);
     for call in calls {
         call.await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+/// A release deletes what is its owner alone, and looks for those who wait where more is stored.
+#[tokio::test]
+async fn whoever_waits_has_the_lock_say_since_when_it_is_held() {
+    let (server, locks) = pair().await;
+    let other = client(&server).await;
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    assert_eq!(server.get("lock:sync:42").as_deref(), Some(lease.owner()));
+    let left = server.pttl("lock:sync:42");
+    let request = other.lock("sync:42").wait(Duration::from_secs(60));
+    let call = tokio::spawn(request.acquire());
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
+    // As its id has it, and with the ttl that it had.
+    let (id, _) = lease.owner().split_once('@').unwrap();
+    let drawn = u64::from_str_radix(&id[..12], 16).unwrap();
+    let value = format!("{} {drawn}", lease.owner());
+    assert_eq!(server.get("lock:sync:42"), Some(value));
+    let now = server.pttl("lock:sync:42");
+    assert!((1..=left).contains(&now), "{now} of {left}");
+    lease.release().await.unwrap();
+    let lease = call.await.unwrap().unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(server.size(), 0);
+}
+
+/// Who has stored what is no owner of ours compares it with that.
+#[tokio::test]
+async fn what_others_have_stored_is_left_as_it_is() {
+    let (server, locks) = pair().await;
+    let foreign = ["6b1f0a", "web-3:4711", "0123456789abcdef0123456789abcdef"];
+    for value in foreign {
+        let _: () = server.ask(&format!("SET lock:sync:42 {value} PX 60000"));
+        let request = locks.lock("sync:42").wait(Duration::from_secs(60));
+        let call = tokio::spawn(request.acquire());
+        wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
+        assert_eq!(server.get("lock:sync:42").as_deref(), Some(value));
+        call.abort();
+        wait::until("it is gone", || server.waiters("lock:sync:42") == 0).await;
     }
 }

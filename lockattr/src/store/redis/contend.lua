@@ -96,4 +96,4 @@ end
 if not joins then
   return refusal
 end
-return join(refusal, KEYS[count + joins], own_entry, wait)
+return join(refusal, KEYS[joins], KEYS[count + joins], own_entry, wait)

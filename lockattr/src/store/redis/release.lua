@@ -7,11 +7,16 @@
 -- Answers 1 where it held all of them, 0 where one was gone, 2 where one was another's, or the first
 -- error, which keeps no other lock from being given back; of a claim that waits no more, 1 where it held any or was
 -- in a queue.
-if ours then
-  if not grant_next(KEYS[1], KEYS[2]) then
-    redis.call('DEL', KEYS[1])
+if not ARGV[2] then
+  local found, several = find(KEYS[1], ARGV[1])
+  if found ~= 1 then
+    return found
+  elseif not several then
+    if not grant_next(KEYS[1], KEYS[2]) then
+      redis.call('DEL', KEYS[1])
+    end
+    return 1
   end
-  return 1
 end
 local count, shares = tonumber(ARGV[2] or 1), ARGV[3] == 'shares'
 local entry = ARGV[4] and ARGV[4] ~= '' and ARGV[4]

@@ -47,8 +47,8 @@ impl Scripts {
                 include_str!("renew.lua")
             ))),
             release: Arc::new(Lua::new(concat!(
-                include_str!("find.lua"),
                 include_str!("free.lua"),
+                include_str!("find.lua"),
                 include_str!("holders.lua"),
                 include_str!("queue.lua"),
                 include_str!("release.lua")

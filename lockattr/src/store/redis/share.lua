@@ -51,4 +51,4 @@ end
 if refusal[1] ~= 0 or wait <= 0 or not queue then
   return refusal
 end
-return join(refusal, queue, own_entry, wait)
+return join(refusal, lock, queue, own_entry, wait)
