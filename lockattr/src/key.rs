@@ -413,15 +413,22 @@ impl<'a> Encoder<'a> {
 impl Write for Encoder<'_> {
     fn write_str(&mut self, mut part: &str) -> fmt::Result {
         while !part.is_empty() {
-            let plain = part.find(|c| !self.stands_for_itself(c));
-            let (plain, rest) = part.split_at(plain.unwrap_or(part.len()));
-            self.out.push_str(plain);
-            self.blank &= plain.is_empty();
+            // Most values are letters and digits.
+            let next = self.next;
+            let plain = |b: u8| b.is_ascii_alphanumeric() && Some(char::from(b)) != next;
+            let end = part.bytes().position(|b| !plain(b));
+            let (run, rest) = part.split_at(end.unwrap_or(part.len()));
+            self.out.push_str(run);
+            self.blank &= run.is_empty();
             let mut rest = rest.chars();
             if let Some(c) = rest.next() {
                 self.blank &= c.is_whitespace();
-                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-                    write!(self.out, "%{byte:02X}")?;
+                if self.stands_for_itself(c) {
+                    self.out.push(c);
+                } else {
+                    for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                        write!(self.out, "%{byte:02X}")?;
+                    }
                 }
             }
             if self.out.len() > MAX_KEY {
