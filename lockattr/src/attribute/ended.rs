@@ -86,17 +86,26 @@ impl CallError {
 
     /// The log is the only place that tells where the caller gets no error.
     pub(super) fn tell_down(&self, caller_is_told: bool) {
-        static TOLD: Once = Once::new();
+        static WITHOUT_CLIENT: Once = Once::new();
+        static FAILED: Once = Once::new();
         if caller_is_told {
             tell!(warn, self, "a locked function did not run");
             return;
         }
         tell!(error, self, "a locked function did not run");
-        // A program that has forgotten its client may well have no log either.
-        if matches!(self.error, Error::NotInstalled) {
-            let line = format!("a locked function did not run: {}", self.error);
-            TOLD.call_once(|| stderr::tell_unless_logged(&line));
-        }
+        // Once of each: this is no log, and hints that one is missing.
+        let (once, rest) = if matches!(self.error, Error::NotInstalled) {
+            (&WITHOUT_CLIENT, "")
+        } else {
+            (
+                &FAILED,
+                "; what fails from now on is told to `tracing` alone, which has no subscriber",
+            )
+        };
+        once.call_once(|| {
+            let error = &self.error;
+            stderr::tell_unless_logged(&format!("a locked function did not run: {error}{rest}"));
+        });
     }
 
     pub(super) fn tell_lost(&self, caller_is_told: bool) {

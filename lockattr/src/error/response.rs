@@ -27,7 +27,7 @@ struct Problem {
 ///
 /// | error | status | `Retry-After` |
 /// |---|---|---|
-/// | [`Busy`](Self::Busy) | 423 Locked | for how long the holder's lease runs, in whole seconds, rounded up, at least 1 |
+/// | [`Busy`](Self::Busy) | 423 Locked | for how long the holder's lease runs, in whole seconds, rounded up, at least 1: up to the ttl, however soon it ends, so that handlers want a short one |
 /// | [`Done`](Self::Done) | 409 Conflict: the work is done, and its answer is not kept | |
 /// | [`NoReply`](Self::NoReply) | 409 Conflict: the work is done, and there is no answer that can be given back | |
 /// | [`Lost`](Self::Lost) | 409 Conflict: it was stopped half way, and may have done some of its work | |

@@ -166,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn an_address_alone_is_told_how_it_is_written() {
+        for address in ["localhost", "localhost:6411", "10.0.0.7:6379"] {
+            let told = refused(Client::builder(), address);
+            assert!(
+                told.contains(&format!("did you mean redis://{address}/?")),
+                "{told}"
+            );
+        }
+        for other in ["", "localhost:x", "user@host", "//host"] {
+            let told = refused(Client::builder(), other);
+            assert!(told.contains("zookeeper://"), "{told}");
+        }
+    }
+
+    #[test]
     fn it_is_no_node_of_a_quorum() {
         let told = refused(Client::builder(), "etcd+quorum://a,b,c");
         assert!(told.contains("agree by themselves"), "{told}");

@@ -316,6 +316,8 @@ impl Said {
             RIGHTS
         } else if self.is_unknown() {
             NOT_WHOLE
+        } else if self.code == "NOAUTH" {
+            NO_PASSWORD
         } else {
             ""
         };
@@ -357,6 +359,10 @@ const NOT_REDIS: &str = "what answers there does not speak Redis's protocol: is 
 /// The advice where a single server is a node of a cluster.
 const CLUSTER: &str = " (it is a node of a Redis Cluster: write redis+cluster:// in place of redis://, or \
                        rediss+cluster:// in place of rediss://)";
+
+/// What to do where a server wants a login and was given none.
+const NO_PASSWORD: &str = " (a login is given in the URL, as redis://:PASSWORD@HOST/ or redis://USER:PASSWORD@HOST/, or \
+                           by `ClientBuilder::credentials`)";
 
 /// The advice where the server does not know a command: it does not always say which.
 const NOT_WHOLE: &str = " (a lock client needs a server of Redis 6 or Valkey 7 or later, and not a Sentinel or a proxy \
