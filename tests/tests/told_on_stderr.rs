@@ -32,10 +32,10 @@ async fn calls_while_the_store_is_away() {
 }
 
 /// What is told on stderr by one of the tests above.
-fn told_by(test: &str, about: &str) -> String {
+fn told_by(calls: &str, about: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let run = Command::new(program)
-        .args(["--ignored", "--exact", test, "--nocapture"])
+        .args(["--ignored", "--exact", calls, "--nocapture"])
         .env_remove("LOCKATTR_DISABLED")
         .output()
         .unwrap();
