@@ -202,6 +202,9 @@ impl Store for Etcd {
     fn limits(&self) -> Limits {
         Limits::default()
             .shortest_ttl(SHORTEST_TTL)
+            .most_permits(u32::MAX)
+            .weights(true)
+            .shared(true)
             .longest_answer(self.0.members.timeouts().step() + SLACK)
     }
 

@@ -9,11 +9,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::Etcd;
 use super::acquire::delete;
 use super::fault::Fault;
 use super::proto::Txn;
 use super::wire::{self, Stored};
-use super::{Etcd, range};
 use crate::error::StoreError;
 use crate::store::Reply;
 use crate::store::inspect::{
@@ -87,35 +87,33 @@ impl Etcd {
             )));
         }
         let names = &self.0.names;
-        let key = names.slot(lock, entry.slot);
         let mut may_be_done = false;
         for _ in 0..TRIES {
-            let found = self.read([range(key.clone())]).await?.pop();
-            let found = match found {
-                Some(kv) => self.entry(entry.slot, &kv).await?.map(|found| (kv, found)),
-                None => None,
-            };
-            let Some((kv, found)) = found else {
-                return Ok(if may_be_done {
-                    Ended::Ended
-                } else {
-                    Ended::Gone
-                });
-            };
-            if !is_same(&found.kind, &entry.kind) {
-                return Ok(if may_be_done {
-                    Ended::Ended
-                } else {
-                    Ended::Changed
-                });
+            let (mut shown, mut others) = (None, false);
+            for kv in self.keys(lock).await?.holders {
+                let Some(found) = self.entry(&kv).await? else {
+                    continue;
+                };
+                if found.slot == entry.slot && is_same(&found.kind, &entry.kind) {
+                    shown = Some(kv);
+                    break;
+                }
+                others |= found.slot == entry.slot;
             }
+            let Some(kv) = shown else {
+                return Ok(match (may_be_done, others) {
+                    (true, _) => Ended::Ended,
+                    (false, true) => Ended::Changed,
+                    (false, false) => Ended::Gone,
+                });
+            };
             let place = match &entry.kind {
                 EntryKind::Held { owner, .. } => Some(names.place(lock, owner)),
                 _ => None,
             };
-            let deleted = [Some(key.clone()), place];
+            let deleted = [Some(kv.key.clone()), place];
             let answer = self.ask_once(Txn {
-                compare: vec![wire::was_written_at(&key, kv.mod_revision)],
+                compare: vec![wire::was_written_at(&kv.key, kv.mod_revision)],
                 success: deleted.into_iter().flatten().map(delete).collect(),
                 failure: Vec::new(),
             });
