@@ -29,8 +29,8 @@ use self::proto::{LeaseGrant, LeaseGranted, LeaseId, Nothing, Op, Range, Request
 use self::wakeups::Waiting;
 use self::wire::Names;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewed, Reply, Store, Token,
-    WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewal, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::error::{Error, StoreError};
 use crate::runtime::background::Background;
@@ -53,6 +53,7 @@ mod release;
 mod renew;
 mod settled;
 mod standing;
+mod take_over;
 mod token;
 mod url;
 mod view;
@@ -205,6 +206,7 @@ impl Store for Etcd {
             .most_permits(u32::MAX)
             .weights(true)
             .shared(true)
+            .hand_off(true)
             .longest_answer(self.0.members.timeouts().step() + SLACK)
     }
 
@@ -227,6 +229,13 @@ impl Store for Etcd {
         Box::pin(async move {
             let released = self.release_locks(claim, release).await;
             released.map_err(Fault::told)
+        })
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(async move {
+            let taken = self.take_lease_over(lease, new_owner).await;
+            taken.map_err(Fault::told)
         })
     }
 

@@ -491,7 +491,7 @@ async fn keep_place(inner: Weak<Inner>, owner: String, lease: LeaseRef) {
     }
 }
 
-fn put(key: Vec<u8>, value: Vec<u8>, lease: LeaseRef) -> Op {
+pub(super) fn put(key: Vec<u8>, value: Vec<u8>, lease: LeaseRef) -> Op {
     op(Request::Put(Put {
         key,
         value,
