@@ -2,7 +2,8 @@
 //!
 //! A lock is a key under a lease of etcd's, written by a transaction that finds it free: see [`wire`] for the keys,
 //! [`leases`] for the leases. Those who wait stand in a queue of keys, in the order in which those were created,
-//! and each of them is told by a watch of the key before it ([`wakeups`], [`watcher`]). A fencing token is the
+//! and each of them is told by a watch of the key before it ([`wakeups`], [`watcher`]). Readers, and holders of some of
+//! the permits, have a key each beside the lock, in one range with the queue ([`view`]). A fencing token is the
 //! revision of a write that its holder alone can make.
 //!
 //! What this survives: whatever etcd does. A lock is held by whoever a majority of the members says, and a lease is

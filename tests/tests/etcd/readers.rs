@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use lockattr::store::inspect::Ended;
 use lockattr::{Client, Error, Lease, LossCause};
 use tests::checker::{self, KILL, SHARED};
 use tests::etcd::Etcd;
+use tests::inspected::{end, is_held_by, show};
 use tests::record::{Event, Record};
 use tests::wait;
 use tests::worker::{self, Worker};
@@ -186,7 +188,19 @@ async fn a_reader_whose_lease_ends_has_lost_its_own_part() {
     is_busy(one.lock("doc").acquire().await);
     nap(1_100).await;
     assert!(kept.remaining() > Duration::ZERO);
+    // The same where somebody ends what is shown of one.
+    let ends = reader(&one).await;
+    let shown = show(&two, "doc").await.listed;
+    assert!(shown.shared && shown.entries.len() == 2, "{shown:?}");
+    let entry = shown.entries.iter().find(|entry| is_held_by(entry, &ends));
+    let entry = entry.expect("it is shown");
+    assert_eq!(end(&two, "doc", entry).await, Ended::Ended);
+    assert_eq!(end(&two, "doc", entry).await, Ended::Gone);
+    assert_eq!(told_within(TTL / 3, &ends).await, LossCause::Deleted);
     kept.release().await.unwrap();
+    let writer = one.lock("doc").ttl(TTL).acquire().await.unwrap();
+    assert_eq!(end(&two, "doc", entry).await, Ended::Changed);
+    writer.release().await.unwrap();
     nothing_left(&cluster).await;
 }
 

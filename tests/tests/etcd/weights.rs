@@ -150,6 +150,53 @@ async fn a_minimum_hold_keeps_the_weight_and_the_slot() {
     nothing_left(&cluster).await;
 }
 
+/// Who comes between another's look and its write costs that one a look more, and not the permit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_come_at_once_have_their_permit() {
+    let cluster = Etcd::start(1);
+    let mut clients = Vec::new();
+    for _ in 0..12 {
+        clients.push(client(&cluster).await);
+    }
+    let before = cluster.received("Txn");
+    let calls: Vec<_> = clients
+        .iter()
+        .enumerate()
+        .map(|(number, locks)| {
+            let request = locks.lock("units").permits(100).ttl(TTL);
+            let waits = number % 2 == 0;
+            let request = if waits {
+                request.wait(PATIENT)
+            } else {
+                request
+            };
+            (waits, tokio::spawn(request.acquire()))
+        })
+        .collect();
+    let mut slots = Vec::new();
+    let mut leases = Vec::new();
+    for (waits, call) in calls {
+        match call.await.unwrap() {
+            Ok(lease) => {
+                slots.push(lease.slot());
+                leases.push(lease);
+            }
+            // One that waits comes before one that does not.
+            Err(Error::Busy { .. }) if !waits => {}
+            told => panic!("{told:?}"),
+        }
+    }
+    let all = cluster.received("Txn") - before;
+    slots.sort_unstable();
+    println!("{} of 12 have a permit, for {all} requests", leases.len());
+    assert_eq!(slots, (0..leases.len()).collect::<Vec<_>>());
+    assert!(leases.len() >= 6 && all <= 12 * 12, "{all}");
+    for lease in leases {
+        lease.release().await.unwrap();
+    }
+    nothing_left(&cluster).await;
+}
+
 /// A million permits cost what ten do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_permits_cost_no_more_than_few() {

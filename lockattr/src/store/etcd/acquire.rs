@@ -23,6 +23,9 @@ use crate::store::{Acquired, Attempt, Claim, Renewal, Sharing, relied_on_until};
 /// How often a claim takes what it has seen free, and finds that somebody else was faster.
 const TRIES: usize = 100;
 
+/// One that waits takes a place after so many tries, which keeps the others from being faster.
+const TRIES_WITHOUT_PLACE: usize = 8;
+
 impl Etcd {
     pub(super) async fn acquire_locks(
         &self,
@@ -140,9 +143,14 @@ impl Contest<'_> {
         // What refuses one lock is known at once, and the claim queues in the same step. Where others hold some of the
         // permits, there may be enough left, and a place would keep others from them who do not wait.
         let is_conclusive = !matches!(self.claim.sharing(), Sharing::Permits { .. });
-        let joins = self.waits && place.is_none() && self.claim.locks.len() == 1 && is_conclusive;
-        let mut joined = joins.then_some(0);
-        for _ in 0..TRIES {
+        let may_join = self.waits && self.claim.locks.len() == 1;
+        for tries in 0..TRIES {
+            let joins = if tries == 0 {
+                is_conclusive
+            } else {
+                tries >= TRIES_WITHOUT_PLACE && !is_conclusive
+            };
+            let joined = (may_join && joins && taking.place.is_none()).then_some(0);
             let sent = Instant::now();
             let mut answer = self.take(&taking, lease, joined).await?;
             if answer.succeeded {
@@ -178,7 +186,6 @@ impl Contest<'_> {
                     return Err(too_much_change());
                 }
             }
-            joined = None;
             if !self.has_time() {
                 break;
             }

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 use super::Etcd;
 use super::acquire::delete;
 use super::fault::Fault;
-use super::proto::Txn;
+use super::proto::{KeyValue, Txn};
 use super::wire::{self, Stored};
 use crate::error::StoreError;
-use crate::store::Reply;
 use crate::store::inspect::{
     Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Shown, Waiter,
 };
+use crate::store::{Reply, Sharing};
 
 mod doctor;
 mod list;
@@ -90,15 +90,20 @@ impl Etcd {
         let mut may_be_done = false;
         for _ in 0..TRIES {
             let (mut shown, mut others) = (None, false);
-            for kv in self.keys(lock).await?.holders {
-                let Some(found) = self.entry(&kv).await? else {
-                    continue;
+            let holders = self.keys(lock).await?.holders.into_iter();
+            for kv in holders.filter(|kv| Stored::read(kv).slot() == entry.slot) {
+                let may_be_it = may_be(&kv, &entry.kind);
+                let found = if may_be_it {
+                    self.entry(&kv).await?
+                } else {
+                    None
                 };
-                if found.slot == entry.slot && is_same(&found.kind, &entry.kind) {
+                if found.is_some_and(|found| is_same(&found.kind, &entry.kind)) {
                     shown = Some(kv);
                     break;
                 }
-                others |= found.slot == entry.slot;
+                // Other readers were beside it.
+                others |= Stored::read(&kv).sharing() != Some(Sharing::Readers);
             }
             let Some(kv) = shown else {
                 return Ok(match (may_be_done, others) {
@@ -126,6 +131,16 @@ impl Etcd {
         Err(Fault::last(StoreError::refused(
             "the lock changes faster than it can be ended; ask again",
         )))
+    }
+}
+
+/// Whether a key may be what was shown, whose lease says more of it.
+fn may_be(kv: &KeyValue, shown: &EntryKind) -> bool {
+    match shown {
+        EntryKind::Held { owner, .. } | EntryKind::Closed { owner, .. } => {
+            Stored::read(kv).is_by(owner)
+        }
+        _ => true,
     }
 }
 

@@ -16,7 +16,7 @@ use super::proto::{
 };
 use super::renew::found_keys;
 use super::view::View;
-use super::wire::{self, Stored, closed, done};
+use super::wire::{self, KeyOf, Stored, closed, done};
 use super::{Etcd, op, range};
 use crate::error::StoreError;
 use crate::store::{Claim, Found, Leave, Release};
@@ -212,16 +212,11 @@ impl Releasing<'_> {
         mut kvs: Vec<Option<KeyValue>>,
     ) -> Result<Found, Fault> {
         for _ in 0..TRIES {
+            self.pass_over_held(keys, &kvs).await?;
             let (mut compare, mut success) = (Vec::new(), Vec::new());
             let mut doing = Vec::new();
             for (key, kv) in keys.iter_mut().zip(&kvs) {
                 if key.found.is_some() {
-                    continue;
-                }
-                // What was left there by whoever holds the lock together, it is not to be beside.
-                let is_held = kv.is_none() && self.keeps(key) && self.is_held_beside(key).await?;
-                if is_held {
-                    key.found = Some(Found::Another);
                     continue;
                 }
                 match self.to_do(key, kv.as_ref()) {
@@ -270,10 +265,31 @@ impl Releasing<'_> {
         self.release.keep_marks && key.leave.is_done()
     }
 
-    /// Whether others hold a lock that nobody has alone.
-    async fn is_held_beside(&self, key: &Key<'_>) -> Result<bool, Fault> {
-        let holders = self.etcd.0.names.holders(key.lock);
-        Ok(!self.etcd.read([holders]).await?.is_empty())
+    /// No mark is left under a lock whose key is free since others hold it beside one another.
+    async fn pass_over_held(
+        &self,
+        keys: &mut [Key<'_>],
+        kvs: &[Option<KeyValue>],
+    ) -> Result<(), Fault> {
+        let names = &self.etcd.0.names;
+        let mut free: Vec<_> = keys
+            .iter_mut()
+            .zip(kvs)
+            .filter(|(key, kv)| key.found.is_none() && kv.is_none() && self.keeps(key))
+            .map(|(key, _)| key)
+            .collect();
+        if free.is_empty() {
+            return Ok(());
+        }
+        let holders = free.iter().map(|key| names.holders(key.lock));
+        for holder in self.etcd.read(holders).await? {
+            if let Some(KeyOf::Holder(lock)) = names.read(&holder.key) {
+                for key in free.iter_mut().filter(|key| key.lock == lock) {
+                    key.found = Some(Found::Another);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What has to be done about a key under which this was found, as long as it stays so; or what it is, where
