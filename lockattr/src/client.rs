@@ -170,6 +170,10 @@ impl Client {
     /// - A list has at most 42 keys, with the server's `--max-txn-ops` of 128.
     /// - A lock costs two requests, as in etcd's own recipe: its leases are used again. One that is held costs a
     ///   keep-alive for a third of its ttl, on one stream for all, and what is renewed together one look.
+    /// - So do a reader and, where nobody else has some, the holder of permits; beside others a holder of permits costs
+    ///   one more, and one for each time that another came between its look and its write.
+    /// - A call that dies while it waits keeps its place in the queue until its lease has ended.
+    /// - A lease that is [handed off](crate::Lease::hand_off) and not taken up ends as that of a holder that has died.
     /// - A user needs the right to read and write the keys that begin with the [prefix](ClientBuilder::prefix), by
     ///   `etcdctl role grant-permission ROLE readwrite --prefix=true lock:`.
     /// - Without space left (`NOSPACE`) nothing new is granted, and leases are renewed and given back.

@@ -2,7 +2,8 @@
 //!
 //! A lock is a key under a lease of etcd's, written by a transaction that finds it free: see [`wire`] for the keys,
 //! [`leases`] for the leases. Those who wait stand in a queue of keys, in the order in which those were created,
-//! and each of them is told by a watch of the key before it ([`wakeups`], [`watcher`]). A fencing token is the
+//! and each of them is told by a watch of the key before it ([`wakeups`], [`watcher`]). Readers, and holders of some of
+//! the permits, have a key each beside the lock, in one range with the queue ([`view`]). A fencing token is the
 //! revision of a write that its holder alone can make.
 //!
 //! What this survives: whatever etcd does. A lock is held by whoever a majority of the members says, and a lease is
@@ -29,8 +30,8 @@ use self::proto::{LeaseGrant, LeaseGranted, LeaseId, Nothing, Op, Range, Request
 use self::wakeups::Waiting;
 use self::wire::Names;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewed, Reply, Store, Token,
-    WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewal, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::error::{Error, StoreError};
 use crate::runtime::background::Background;
@@ -53,6 +54,7 @@ mod release;
 mod renew;
 mod settled;
 mod standing;
+mod take_over;
 mod token;
 mod url;
 mod view;
@@ -202,6 +204,10 @@ impl Store for Etcd {
     fn limits(&self) -> Limits {
         Limits::default()
             .shortest_ttl(SHORTEST_TTL)
+            .most_permits(u32::MAX)
+            .weights(true)
+            .shared(true)
+            .hand_off(true)
             .longest_answer(self.0.members.timeouts().step() + SLACK)
     }
 
@@ -224,6 +230,13 @@ impl Store for Etcd {
         Box::pin(async move {
             let released = self.release_locks(claim, release).await;
             released.map_err(Fault::told)
+        })
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(async move {
+            let taken = self.take_lease_over(lease, new_owner).await;
+            taken.map_err(Fault::told)
         })
     }
 

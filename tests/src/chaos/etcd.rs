@@ -9,7 +9,6 @@ use super::PREFIX;
 use super::topology::{Scene, Servers};
 use crate::etcd::Etcd;
 use crate::proxy::{Proxy, Treatment, Way};
-use crate::roles::WITHOUT_SHARING;
 use crate::server::Server;
 
 const MEMBERS: usize = 3;
@@ -97,10 +96,6 @@ impl Servers for Members {
         self.cluster.url_of(&addresses)
     }
 
-    fn words(&self) -> Vec<String> {
-        vec![WITHOUT_SHARING.to_owned()]
-    }
-
     fn faults(&self) -> Vec<&'static str> {
         vec![
             FROZEN,
@@ -150,19 +145,27 @@ impl Servers for Members {
 
     fn locks(&self) -> Vec<(String, String)> {
         let keys = self.cluster.keys(PREFIX).into_iter();
-        let locks = keys.filter(|key| !key.name.starts_with("lock:wait:"));
-        let owner = |value: &str| value.split(' ').next().unwrap_or_default().to_owned();
-        locks.map(|key| (key.name, owner(&key.value))).collect()
+        let locks = keys.filter_map(|key| {
+            let owner = key.value.split(' ').next().unwrap_or_default().to_owned();
+            match beside(&key.name) {
+                // Who holds it together with others has a key beside it.
+                Some((lock, claim)) => {
+                    (!claim.starts_with(WAITER)).then(|| (format!("{PREFIX}{lock}"), owner))
+                }
+                None => Some((key.name, owner)),
+            }
+        });
+        locks.collect()
     }
 
     fn queued(&self) -> Vec<(String, String)> {
-        let places = self.cluster.keys("lock:wait:{lock:").into_iter();
-        let place = places.filter_map(|place| {
-            let (key, owner) = place.name.split_once('}')?;
-            let key = key.strip_prefix("lock:wait:{lock:")?;
-            Some((key.to_owned(), owner.to_owned()))
+        let keys = self.cluster.keys(CLAIM).into_iter();
+        let places = keys.filter_map(|key| {
+            let (lock, claim) = beside(&key.name)?;
+            let owner = claim.strip_prefix(WAITER)?;
+            Some((lock.to_owned(), owner.to_owned()))
         });
-        place.collect()
+        places.collect()
     }
 
     fn left(&self) -> Vec<String> {
@@ -175,4 +178,12 @@ impl Servers for Members {
     fn lingers(&self) -> Duration {
         Duration::from_secs(12)
     }
+}
+
+const CLAIM: &str = "lock:claim:{lock:";
+const WAITER: &str = "waiter:";
+
+/// The lock that a key stands beside, as calls know it, and which claim the key is of.
+fn beside(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix(CLAIM)?.split_once('}')
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use lockattr::Client;
 use tests::etcd::Etcd;
 
 use crate::support::{client, nothing_left};
@@ -92,5 +93,65 @@ async fn a_refused_lock_costs_two_requests() {
     let all = requests(&cluster) - before;
     assert!(all <= 110, "{all} requests for fifty refusals");
     held.release().await.unwrap();
+    nothing_left(&cluster).await;
+}
+
+/// What each form costs, alone and beside one other holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_form_costs_so_many_requests() {
+    const ROUNDS: u64 = 20;
+    let cluster = Etcd::start(1);
+    let (locks, other) = (client(&cluster).await, client(&cluster).await);
+    let of = |locks: &Client, form: &str| {
+        let request = locks.lock(form).ttl(Duration::from_secs(60));
+        match form {
+            "alone" => request,
+            "permits" => request.permits(10),
+            "weight" => request.permits(1_000_000).weight(400_000),
+            _ => request.shared(),
+        }
+    };
+    for (form, beside, most) in [
+        ("alone", false, [1, 1]),
+        ("shared", false, [1, 1]),
+        ("shared", true, [1, 1]),
+        ("permits", false, [1, 1]),
+        ("permits", true, [2, 1]),
+        ("weight", true, [2, 1]),
+    ] {
+        let neighbour = if beside {
+            Some(of(&other, form).acquire().await.unwrap())
+        } else {
+            None
+        };
+        // The first one has the lease granted.
+        let first = of(&locks, form).acquire().await.unwrap();
+        first.release().await.unwrap();
+        let mut both = [0, 0];
+        for _ in 0..ROUNDS {
+            let before = requests(&cluster);
+            let lease = of(&locks, form).acquire().await.unwrap();
+            let taken = requests(&cluster);
+            lease.release().await.unwrap();
+            both[0] += taken - before;
+            both[1] += requests(&cluster) - taken;
+        }
+        println!("{form}, beside another: {beside}: {both:?} requests for {ROUNDS}");
+        for (all, most) in both.into_iter().zip(most) {
+            // A renewal may fall in between.
+            assert!(all <= most * ROUNDS + 4, "{form}: {all} for {ROUNDS}");
+        }
+        if let Some(neighbour) = neighbour {
+            neighbour.release().await.unwrap();
+        }
+    }
+    let lease = of(&locks, "alone").acquire().await.unwrap();
+    let text = lease.hand_off().unwrap();
+    let before = requests(&cluster);
+    let lease = other.take_up(&text).await.unwrap();
+    let all = requests(&cluster) - before;
+    println!("taken up: {all} requests");
+    assert!(all <= 3, "{all} requests to take a lease up");
+    lease.release().await.unwrap();
     nothing_left(&cluster).await;
 }

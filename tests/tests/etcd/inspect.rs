@@ -157,7 +157,7 @@ async fn only_what_was_shown_is_ended_and_the_next_is_in_at_once() {
     assert_eq!(end(&others, "sync:42", &before).await, Ended::Changed);
     let shown = entry(&others, "sync:42").await;
     assert!(is_held_by(&shown, &held));
-    let place = format!("lock:wait:{{lock:sync:42}}{}", held.owner());
+    let place = format!("lock:claim:{{lock:sync:42}}waiter:{}", held.owner());
     let stands = || cluster.get(&place).is_some();
     assert!(stands(), "a holder that has waited keeps its place");
     assert_eq!(end(&others, "sync:42", &shown).await, Ended::Ended);

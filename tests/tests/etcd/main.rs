@@ -6,6 +6,7 @@ mod support;
 
 mod costs;
 mod drops;
+mod hand_off;
 mod inspect;
 mod keep_alives;
 mod login;
@@ -15,7 +16,9 @@ mod names;
 mod partitions;
 mod processes;
 mod random_faults;
+mod readers;
 mod replay;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiting;
+mod weights;

@@ -56,7 +56,9 @@ pub(crate) async fn nap(millis: u64) {
 
 /// How many stand in the queue of a key.
 pub(crate) fn queued(cluster: &Etcd, key: &str) -> usize {
-    cluster.keys(&format!("lock:wait:{{lock:{key}}}")).len()
+    cluster
+        .keys(&format!("lock:claim:{{lock:{key}}}waiter:"))
+        .len()
 }
 
 /// Waits until no lock, slot or place is left.

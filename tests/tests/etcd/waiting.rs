@@ -21,7 +21,7 @@ async fn clients<const COUNT: usize>(cluster: &Etcd) -> [Client; COUNT] {
 }
 
 fn places(cluster: &Etcd) -> Vec<Key> {
-    cluster.keys("lock:wait:{lock:k}")
+    cluster.keys("lock:claim:{lock:k}waiter:")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

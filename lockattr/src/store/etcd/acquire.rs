@@ -18,10 +18,13 @@ use super::view::{Next, Refusal, View};
 use super::wire::{self, claimed};
 use super::{Etcd, Inner, op, range};
 use crate::error::StoreError;
-use crate::store::{Acquired, Attempt, Claim, Renewal, relied_on_until};
+use crate::store::{Acquired, Attempt, Claim, Renewal, Sharing, relied_on_until};
 
 /// How often a claim takes what it has seen free, and finds that somebody else was faster.
 const TRIES: usize = 100;
+
+/// One that waits takes a place after so many tries, which keeps the others from being faster.
+const TRIES_WITHOUT_PLACE: usize = 8;
 
 impl Etcd {
     pub(super) async fn acquire_locks(
@@ -92,6 +95,8 @@ struct Contest<'a> {
 /// What a transaction is to do.
 struct Taking {
     slot: usize,
+    /// At which revision it was seen that there is room; `None` where it was not looked.
+    seen: Option<i64>,
     /// Of the locks, which the claim holds already.
     held: Vec<bool>,
     /// The place that it leaves.
@@ -131,13 +136,21 @@ impl Contest<'_> {
         let place = self.etcd.0.leases.place(owner);
         let mut taking = Taking {
             slot: 0,
+            seen: None,
             held: vec![false; self.claim.locks.len()],
             place,
         };
-        // What refuses one lock is known at once, and the claim queues in the same step.
-        let joins = self.waits && place.is_none() && self.keeps_place();
-        let mut joined = joins.then_some(0);
-        for _ in 0..TRIES {
+        // What refuses one lock is known at once, and the claim queues in the same step. Where others hold some of the
+        // permits, there may be enough left, and a place would keep others from them who do not wait.
+        let is_conclusive = !matches!(self.claim.sharing(), Sharing::Permits { .. });
+        let may_join = self.waits && self.claim.locks.len() == 1;
+        for tries in 0..TRIES {
+            let joins = if tries == 0 {
+                is_conclusive
+            } else {
+                tries >= TRIES_WITHOUT_PLACE && !is_conclusive
+            };
+            let joined = (may_join && joins && taking.place.is_none()).then_some(0);
             let sent = Instant::now();
             let mut answer = self.take(&taking, lease, joined).await?;
             if answer.succeeded {
@@ -173,7 +186,6 @@ impl Contest<'_> {
                     return Err(too_much_change());
                 }
             }
-            joined = None;
             if !self.has_time() {
                 break;
             }
@@ -182,9 +194,9 @@ impl Contest<'_> {
     }
 
     /// Whether the place stays while the lock is held: what is given back then is what the next one waits for
-    /// already. Of several slots or locks, the others may be given back before.
+    /// already. Of several holders or locks, the others may be given back before.
     fn keeps_place(&self) -> bool {
-        self.claim.locks.len() == 1 && self.claim.permits == 1
+        self.claim.locks.len() == 1 && self.claim.sharing().is_alone()
     }
 
     async fn keep_alive(&self, id: i64) -> Result<Kept, Fault> {
@@ -225,29 +237,23 @@ impl Contest<'_> {
         let mut compare = Vec::new();
         let mut success = Vec::new();
         for (index, lock) in claim.locks.iter().enumerate() {
-            let key = names.slot(lock, taking.slot);
+            let key = names.holder(lock, claim.sharing(), claim.owner);
             if taking.held[index] {
                 compare.extend(wire::is_by(&key, claim.owner));
                 continue;
             }
-            compare.push(wire::is_free(&key));
-            match taking.place {
-                Some(place) if place.lock == index => {
-                    let own = names.place(lock, claim.owner);
-                    compare.push(wire::was_created_at(&own, place.revision));
-                    compare.push(wire::none_before(names.queue(lock), place.revision));
-                    if !self.keeps_place() {
-                        success.push(delete(own));
-                    }
-                }
-                _ => compare.push(wire::is_empty(names.queue(lock))),
+            compare.push(wire::is_free(lock.as_bytes()));
+            let place = taking.place.filter(|place| place.lock == index);
+            compare.extend(self.has_room(lock, taking.seen, place));
+            if place.is_some() && !self.keeps_place() {
+                success.push(delete(names.place(lock, claim.owner)));
             }
-            success.push(put(key, claimed(claim), lease));
+            success.push(put(key, claimed(claim, taking.slot, None), lease));
         }
         let mut failure = Vec::new();
         if let Some(index) = joins {
             let place = names.place(&claim.locks[index], claim.owner);
-            failure.push(put(place, claimed(claim), lease));
+            failure.push(put(place, wire::waits(claim), lease));
         }
         failure.extend(View::ops(names, claim));
         let answer = self
@@ -260,12 +266,48 @@ impl Contest<'_> {
         Ok(answer.message)
     }
 
+    /// What has to be so beside a lock that is free: whoever holds it leaves room, and nobody waits before.
+    ///
+    /// Room that was seen is there as long as nobody has come since. A holder takes no more than it did, and whoever
+    /// stood before a place and did not hold the lock would have been seen.
+    fn has_room(&self, lock: &str, seen: Option<i64>, place: Option<Place>) -> Vec<Compare> {
+        let names = &self.etcd.0.names;
+        let sharing = self.claim.sharing();
+        let mut compare = Vec::with_capacity(3);
+        match (place, seen) {
+            (Some(Place { revision, .. }), _) => {
+                let own = names.place(lock, self.claim.owner);
+                compare.push(wire::was_created_at(&own, revision));
+                if sharing.is_alone() || seen.is_none() {
+                    compare.push(wire::none_before(names.queue(lock), revision));
+                }
+            }
+            (None, Some(seen)) if !sharing.is_alone() => {
+                compare.push(wire::none_after(names.queue(lock), seen));
+            }
+            // Nobody is there at all.
+            (None, _) if sharing != Sharing::Readers => {
+                return vec![wire::is_empty(names.claims(lock))];
+            }
+            (None, _) => compare.push(wire::is_empty(names.queue(lock))),
+        }
+        compare.push(match (sharing, seen) {
+            (Sharing::Readers, _) => wire::is_empty(names.permits(lock)),
+            (Sharing::Permits { .. }, Some(seen)) => wire::none_after(names.holders(lock), seen),
+            (Sharing::Permits { .. }, None) | (Sharing::Alone, _) => {
+                wire::is_empty(names.holders(lock))
+            }
+        });
+        compare
+    }
+
     fn taking(&self, view: &View, slot: usize) -> Taking {
         let Claim { owner, locks, .. } = self.claim;
         let held = (0..locks.len()).map(|lock| view.is_ours(lock, owner));
         let place = self.place_in(view);
         Taking {
             slot,
+            seen: Some(view.revision),
             held: held.collect(),
             place,
         }
@@ -331,11 +373,10 @@ impl Contest<'_> {
             revision: standing.revision,
         };
         self.etcd.0.leases.set_place(owner, Some(place));
-        let mut ranges = Vec::new();
-        if standing.before == 0 {
-            ranges.push(range(names.slot(lock, 0)));
-            ranges.extend((self.claim.permits > 1).then(|| names.more_slots(lock)));
-        }
+        let sharing = self.claim.sharing();
+        let is_first = standing.before == 0;
+        let in_the_way = || view.in_the_way(refusal.lock, sharing, names, lock);
+        let mut ranges: Vec<_> = is_first.then(in_the_way).into_iter().collect();
         ranges.extend(standing.after.map(range));
         let waiting = &self.etcd.0.waiting;
         if waiting.queued(owner, ranges, view.revision + 1)
@@ -354,7 +395,7 @@ impl Contest<'_> {
         let names = &self.etcd.0.names;
         let mut success = self.places_but(view, Some(lock));
         let place = names.place(&self.claim.locks[lock], self.claim.owner);
-        success.push(put(place, claimed(&self.claim), lease));
+        success.push(put(place, wire::waits(&self.claim), lease));
         // What it holds of several locks goes back: all or none.
         let (compare, mut given_back) = self.give_back(view);
         success.append(&mut given_back);
@@ -457,7 +498,7 @@ async fn keep_place(inner: Weak<Inner>, owner: String, lease: LeaseRef) {
     }
 }
 
-fn put(key: Vec<u8>, value: Vec<u8>, lease: LeaseRef) -> Op {
+pub(super) fn put(key: Vec<u8>, value: Vec<u8>, lease: LeaseRef) -> Op {
     op(Request::Put(Put {
         key,
         value,

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::proto::{Put, Request, Txn};
 use super::{Etcd, op, range, watcher};
 use crate::error::StoreError;
-use crate::store::{Acquired, Attempt, Claim, Release, Renewal};
+use crate::store::{Acquired, Attempt, Claim, Release, Renewal, Sharing};
 
 impl Etcd {
     pub(super) async fn check_rights(&self, claim: Claim<'_>) -> Result<(), Fault> {
@@ -36,8 +36,8 @@ impl Etcd {
         self.try_helper_keys(claim).await?;
         let names = &self.0.names;
         for lock in claim.locks {
-            watcher::check(&self.0.members, range(names.slot(lock, 0))).await?;
-            watcher::check(&self.0.members, names.queue(lock)).await?;
+            watcher::check(&self.0.members, range(lock.as_bytes().to_vec())).await?;
+            watcher::check(&self.0.members, names.claims(lock)).await?;
         }
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Etcd {
         };
         for lock in claim.locks {
             let keys = [
-                names.slot(lock, 1),
+                names.holder(lock, Sharing::Readers, claim.owner),
                 names.place(lock, claim.owner),
                 names.raise(lock),
             ];
@@ -62,8 +62,7 @@ impl Etcd {
                     ..Put::default()
                 }))
             };
-            let ranges = [names.more_slots(lock), names.queue(lock)];
-            let looks = ranges.into_iter().map(|range| op(Request::Range(range)));
+            let looks = [op(Request::Range(names.claims(lock)))];
             let written = Txn {
                 success: keys.iter().map(put).chain(looks).collect(),
                 ..Txn::default()

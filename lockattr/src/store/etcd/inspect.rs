@@ -9,16 +9,16 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::Etcd;
 use super::acquire::delete;
 use super::fault::Fault;
-use super::proto::Txn;
+use super::proto::{KeyValue, Txn};
 use super::wire::{self, Stored};
-use super::{Etcd, range};
 use crate::error::StoreError;
-use crate::store::Reply;
 use crate::store::inspect::{
     Ended, Entry, EntryKind, Finding, Inspect, Listed, Listing, Shown, Waiter,
 };
+use crate::store::{Reply, Sharing};
 
 mod doctor;
 mod list;
@@ -87,35 +87,38 @@ impl Etcd {
             )));
         }
         let names = &self.0.names;
-        let key = names.slot(lock, entry.slot);
         let mut may_be_done = false;
         for _ in 0..TRIES {
-            let found = self.read([range(key.clone())]).await?.pop();
-            let found = match found {
-                Some(kv) => self.entry(entry.slot, &kv).await?.map(|found| (kv, found)),
-                None => None,
-            };
-            let Some((kv, found)) = found else {
-                return Ok(if may_be_done {
-                    Ended::Ended
+            let (mut shown, mut others) = (None, false);
+            let holders = self.keys(lock).await?.holders.into_iter();
+            for kv in holders.filter(|kv| Stored::read(kv).slot() == entry.slot) {
+                let may_be_it = may_be(&kv, &entry.kind);
+                let found = if may_be_it {
+                    self.entry(&kv).await?
                 } else {
-                    Ended::Gone
-                });
-            };
-            if !is_same(&found.kind, &entry.kind) {
-                return Ok(if may_be_done {
-                    Ended::Ended
-                } else {
-                    Ended::Changed
-                });
+                    None
+                };
+                if found.is_some_and(|found| is_same(&found.kind, &entry.kind)) {
+                    shown = Some(kv);
+                    break;
+                }
+                // Other readers were beside it.
+                others |= Stored::read(&kv).sharing() != Some(Sharing::Readers);
             }
+            let Some(kv) = shown else {
+                return Ok(match (may_be_done, others) {
+                    (true, _) => Ended::Ended,
+                    (false, true) => Ended::Changed,
+                    (false, false) => Ended::Gone,
+                });
+            };
             let place = match &entry.kind {
                 EntryKind::Held { owner, .. } => Some(names.place(lock, owner)),
                 _ => None,
             };
-            let deleted = [Some(key.clone()), place];
+            let deleted = [Some(kv.key.clone()), place];
             let answer = self.ask_once(Txn {
-                compare: vec![wire::was_written_at(&key, kv.mod_revision)],
+                compare: vec![wire::was_written_at(&kv.key, kv.mod_revision)],
                 success: deleted.into_iter().flatten().map(delete).collect(),
                 failure: Vec::new(),
             });
@@ -128,6 +131,16 @@ impl Etcd {
         Err(Fault::last(StoreError::refused(
             "the lock changes faster than it can be ended; ask again",
         )))
+    }
+}
+
+/// Whether a key may be what was shown, whose lease says more of it.
+fn may_be(kv: &KeyValue, shown: &EntryKind) -> bool {
+    match shown {
+        EntryKind::Held { owner, .. } | EntryKind::Closed { owner, .. } => {
+            Stored::read(kv).is_by(owner)
+        }
+        _ => true,
     }
 }
 

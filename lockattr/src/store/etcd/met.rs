@@ -11,7 +11,8 @@ pub(super) struct Met(BTreeMap<String, Keys>);
 /// What was met of one lock.
 #[derive(Default)]
 pub(super) struct Keys {
-    pub(super) slots: Vec<(usize, KeyValue)>,
+    /// Who hold it, or what closes it, by slot.
+    pub(super) holders: Vec<KeyValue>,
     places: Vec<KeyValue>,
 }
 
@@ -19,9 +20,9 @@ impl Met {
     /// Passes over what is no lock's.
     pub(super) fn add(&mut self, names: &Names, kv: KeyValue) {
         match names.read(&kv.key) {
-            Some(KeyOf::Slot(lock, slot)) => {
+            Some(KeyOf::Lock(lock) | KeyOf::Holder(lock)) => {
                 let keys = self.0.entry(lock.to_owned()).or_default();
-                keys.slots.push((slot, kv));
+                keys.holders.push(kv);
             }
             Some(KeyOf::Place(lock)) => {
                 let keys = self.0.entry(lock.to_owned()).or_default();
@@ -51,7 +52,8 @@ impl Met {
 
 impl Keys {
     fn sorted(mut self) -> Self {
-        self.slots.sort_by_key(|(slot, _)| *slot);
+        self.holders
+            .sort_by_key(|kv| (Stored::read(kv).slot(), kv.create_revision));
         self.places.sort_by_key(|place| place.create_revision);
         self
     }
@@ -62,8 +64,8 @@ impl Keys {
             let Stored::Claimed { owner, .. } = Stored::read(place) else {
                 return true;
             };
-            let mut slots = self.slots.iter();
-            !slots.any(|(_, kv)| Stored::read(kv).is_by(owner))
+            let mut holders = self.holders.iter();
+            !holders.any(|kv| Stored::read(kv).is_by(owner))
         })
     }
 }

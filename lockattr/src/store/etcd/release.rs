@@ -16,7 +16,7 @@ use super::proto::{
 };
 use super::renew::found_keys;
 use super::view::View;
-use super::wire::{self, Stored, closed, done};
+use super::wire::{self, KeyOf, Stored, closed, done};
 use super::{Etcd, op, range};
 use crate::error::StoreError;
 use crate::store::{Claim, Found, Leave, Release};
@@ -36,8 +36,10 @@ struct Releasing<'a> {
 }
 
 /// What is to be done about one key.
-struct Key {
+struct Key<'a> {
+    lock: &'a str,
     name: Vec<u8>,
+    slot: usize,
     leave: Leave,
     /// What it was found to be when it was done with.
     found: Option<Found>,
@@ -141,8 +143,11 @@ impl Releasing<'_> {
             .cloned()
             .chain(std::iter::repeat(Leave::Nothing));
         let keys = self.etcd.0.names.held(&self.claim.held(slot));
-        let keys = keys.into_iter().zip(leave).map(|(name, leave)| Key {
+        let locks = self.claim.locks.iter().zip(keys).zip(leave);
+        let keys = locks.map(|((lock, name), leave)| Key {
+            lock,
             name,
+            slot,
             leave,
             found: None,
         });
@@ -178,20 +183,19 @@ impl Releasing<'_> {
         let view = View::read(&self.etcd.0.names, &self.claim, &mut answer)?;
         let mut worst = Found::Ours;
         let mut held_any = false;
-        for (index, slots) in view.slots().enumerate() {
-            let has_slots = self.claim.permits > 1;
-            let is_ours = |kv: &&KeyValue| Stored::read(kv).is_by(self.claim.owner);
-            let own = slots.iter().map(|(_, kv)| kv).find(is_ours);
-            let kv = own.or(slots.first().map(|(_, kv)| kv)).cloned();
-            let name = match &kv {
-                Some(kv) => kv.key.clone(),
-                None => self.etcd.0.names.slot(&self.claim.locks[index], 0),
-            };
-            let leave = self.release.leave.get(if has_slots { 0 } else { index });
-            let leave = leave.cloned().unwrap_or(Leave::Nothing);
-            let found = None;
-            let mut key = [Key { name, leave, found }];
-            let found = self.found(&mut key, vec![kv]).await?;
+        let claim = self.claim;
+        let names = self.etcd.0.names.held_by(&claim, claim.owner);
+        let locks = claim.locks.iter().zip(names).zip(view.found(&claim));
+        for (index, ((lock, name), kv)) in locks.enumerate() {
+            let leave = self.release.leave.get(index).cloned();
+            let mut key = [Key {
+                lock,
+                name,
+                slot: kv.map_or(0, |kv| Stored::read(kv).slot()),
+                leave: leave.unwrap_or(Leave::Nothing),
+                found: None,
+            }];
+            let found = self.found(&mut key, vec![kv.cloned()]).await?;
             held_any |= found == Found::Ours;
             worst = worse(worst, found);
         }
@@ -204,10 +208,11 @@ impl Releasing<'_> {
     /// Goes on with what was found under some keys, of which not all are the owner's.
     async fn found(
         &mut self,
-        keys: &mut [Key],
+        keys: &mut [Key<'_>],
         mut kvs: Vec<Option<KeyValue>>,
     ) -> Result<Found, Fault> {
         for _ in 0..TRIES {
+            self.pass_over_held(keys, &kvs).await?;
             let (mut compare, mut success) = (Vec::new(), Vec::new());
             let mut doing = Vec::new();
             for (key, kv) in keys.iter_mut().zip(&kvs) {
@@ -216,7 +221,7 @@ impl Releasing<'_> {
                 }
                 match self.to_do(key, kv.as_ref()) {
                     Ok((unchanged, left)) => {
-                        compare.push(unchanged);
+                        compare.extend(unchanged);
                         success.push(left);
                         doing.push(if kv.is_some() {
                             Found::Ours
@@ -255,20 +260,54 @@ impl Releasing<'_> {
         )))
     }
 
+    /// Whether a mark is to be left also where nothing is there.
+    fn keeps(&self, key: &Key<'_>) -> bool {
+        self.release.keep_marks && key.leave.is_done()
+    }
+
+    /// No mark is left under a lock whose key is free since others hold it beside one another.
+    async fn pass_over_held(
+        &self,
+        keys: &mut [Key<'_>],
+        kvs: &[Option<KeyValue>],
+    ) -> Result<(), Fault> {
+        let names = &self.etcd.0.names;
+        let mut free: Vec<_> = keys
+            .iter_mut()
+            .zip(kvs)
+            .filter(|(key, kv)| key.found.is_none() && kv.is_none() && self.keeps(key))
+            .map(|(key, _)| key)
+            .collect();
+        if free.is_empty() {
+            return Ok(());
+        }
+        let holders = free.iter().map(|key| names.holders(key.lock));
+        for holder in self.etcd.read(holders).await? {
+            if let Some(KeyOf::Holder(lock)) = names.read(&holder.key) {
+                for key in free.iter_mut().filter(|key| key.lock == lock) {
+                    key.found = Some(Found::Another);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// What has to be done about a key under which this was found, as long as it stays so; or what it is, where
     /// there is nothing to do.
-    fn to_do(&self, key: &Key, kv: Option<&KeyValue>) -> Result<(Compare, Op), Found> {
-        let keeps = self.release.keep_marks && key.leave.is_done();
+    fn to_do(&self, key: &Key<'_>, kv: Option<&KeyValue>) -> Result<(Vec<Compare>, Op), Found> {
+        let keeps = self.keeps(key);
         let Some(kv) = kv else {
             return if keeps {
-                Ok((wire::is_free(&key.name), self.left(key)))
+                let holders = self.etcd.0.names.holders(key.lock);
+                let is_free = vec![wire::is_free(&key.name), wire::is_empty(holders)];
+                Ok((is_free, self.left(key)))
             } else {
                 Err(Found::Nothing)
             };
         };
         match Stored::read(kv) {
             stored if stored.is_by(self.claim.owner) => Ok((
-                wire::was_written_at(&key.name, kv.mod_revision),
+                vec![wire::was_written_at(&key.name, kv.mod_revision)],
                 self.left(key),
             )),
             // An earlier release has done it.
@@ -278,10 +317,10 @@ impl Releasing<'_> {
     }
 
     /// What is to be left under a key.
-    fn left(&self, key: &Key) -> Op {
+    fn left(&self, key: &Key<'_>) -> Op {
         let value = match &key.leave {
             Leave::Nothing => return delete(key.name.clone()),
-            Leave::Closed(length) => closed(&self.claim, *length),
+            Leave::Closed(length) => closed(&self.claim, key.slot, *length),
             Leave::Done(length) | Leave::Replied(length, _) => {
                 done(SystemTime::now(), *length, key.leave.reply())
             }
@@ -305,7 +344,7 @@ impl Releasing<'_> {
     }
 }
 
-fn looks(keys: &[Key]) -> impl Iterator<Item = Op> + use<'_> {
+fn looks<'a>(keys: &'a [Key<'_>]) -> impl Iterator<Item = Op> + use<'a> {
     keys.iter()
         .map(|key| op(Request::Range(range(key.name.clone()))))
 }

@@ -302,7 +302,7 @@ impl Etcd {
             let put = |kv: &KeyValue| {
                 op(Request::Put(Put {
                     key: kv.key.clone(),
-                    value: claimed(&claim),
+                    value: renewed(&claim, kv),
                     lease: lease.id,
                     ..Put::default()
                 }))
@@ -352,6 +352,14 @@ impl Etcd {
         Err(Fault::last(StoreError::refused(
             "the lock changes faster than it can be renewed",
         )))
+    }
+}
+
+/// What is to be written for a claim in place of what it has there, for its ttl of now.
+fn renewed(claim: &Claim<'_>, kv: &KeyValue) -> Vec<u8> {
+    match Stored::read(kv) {
+        Stored::Claimed { slot, since, .. } => claimed(claim, slot, since),
+        Stored::Done { .. } | Stored::Foreign(_) => claimed(claim, 0, None),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Etcd, op, range};
 use crate::owner;
 use crate::reply::KeptReply;
 use crate::runtime::together::{Boxed, all};
-use crate::store::{Entry, EntryKind, Listed};
+use crate::store::{Entry, EntryKind, Listed, Sharing};
 
 /// The id of nobody, who has left a lock closed.
 const NOBODY: &str = "00000000000000000000000000000000@";
@@ -28,11 +28,7 @@ impl Etcd {
     /// All keys of a lock.
     pub(super) async fn keys(&self, lock: &str) -> Result<Keys, Fault> {
         let names = &self.0.names;
-        let ranges = [
-            range(names.slot(lock, 0)),
-            names.more_slots(lock),
-            names.queue(lock),
-        ];
+        let ranges = [range(lock.as_bytes().to_vec()), names.claims(lock)];
         let mut met = Met::default();
         for kv in self.read(ranges).await? {
             met.add(names, kv);
@@ -66,31 +62,37 @@ impl Etcd {
 
     /// A lock with what its keys say; `None` where nothing of it is there any more.
     pub(super) async fn listed(&self, lock: &str, keys: &Keys) -> Result<Option<Listed>, Fault> {
-        let entries = keys.slots.iter().map(|(slot, kv)| {
-            Box::pin(self.entry(*slot, kv)) as Boxed<'_, Result<Option<Entry>, Fault>>
-        });
+        let entries = keys
+            .holders
+            .iter()
+            .map(|kv| Box::pin(self.entry(kv)) as Boxed<'_, Result<Option<Entry>, Fault>>);
         let entries = all(entries.collect()).await;
         let entries: Vec<_> = entries
             .into_iter()
             .filter_map(Result::transpose)
             .collect::<Result<_, _>>()?;
         let waiters = u64::try_from(keys.waiting().count()).unwrap_or(u64::MAX);
-        let permits = keys
-            .slots
-            .iter()
-            .filter_map(|(_, kv)| match Stored::read(kv) {
-                Stored::Claimed { permits, .. } => Some(permits),
-                _ => None,
-            });
-        let is_there = !entries.is_empty() || waiters > 0;
-        Ok(is_there.then(|| Listed::new(lock, entries, waiters).permits(permits.max())))
+        let holders = keys.holders.iter();
+        let sharings = holders.filter_map(|kv| Stored::read(kv).sharing());
+        let mut listed = Listed::new(lock, entries, waiters);
+        for sharing in sharings {
+            match sharing {
+                Sharing::Alone => {}
+                Sharing::Readers => listed.shared = true,
+                Sharing::Permits { permits, .. } => {
+                    listed.permits = listed.permits.max(Some(permits));
+                }
+            }
+        }
+        let is_there = !listed.entries.is_empty() || waiters > 0;
+        Ok(is_there.then_some(listed))
     }
 
-    /// What stands in a slot; `None` where its lease has ended.
-    pub(super) async fn entry(&self, slot: usize, kv: &KeyValue) -> Result<Option<Entry>, Fault> {
+    /// What a key of a lock says; `None` where its lease has ended.
+    pub(super) async fn entry(&self, kv: &KeyValue) -> Result<Option<Entry>, Fault> {
         if kv.lease == 0 {
             let kind = read(kv, Duration::ZERO, SystemTime::now());
-            return Ok(Some(Entry::new(slot, kind, None)));
+            return Ok(Some(Entry::new(0, kind, None)));
         }
         let request = LeaseId { id: kv.lease };
         let members = &self.0.members;
@@ -102,13 +104,17 @@ impl Etcd {
             Err(fault) => return Err(fault),
         };
         let left = u64::try_from(left).ok().map(Duration::from_secs);
-        let reply = match Stored::read(kv) {
+        let stored = Stored::read(kv);
+        let (slot, sharing) = (stored.slot(), stored.sharing().unwrap_or_default());
+        let reply = match stored {
             Stored::Done { reply, .. } => reply.and_then(|reply| KeptReply::new(reply).bytes()),
             _ => None,
         };
         Ok(left.map(|left| {
             let kind = read(kv, left, SystemTime::now());
-            Entry::new(slot, kind, Some(left)).replied(reply)
+            Entry::new(slot, kind, Some(left))
+                .replied(reply)
+                .weight(sharing.weight())
         }))
     }
 }
@@ -123,9 +129,9 @@ fn read(kv: &KeyValue, left: Duration, now: SystemTime) -> EntryKind {
                 since: now.checked_sub(whole.saturating_sub(left)),
             }
         }
-        Stored::Claimed { owner, .. } => EntryKind::Held {
+        Stored::Claimed { owner, since, .. } => EntryKind::Held {
             owner: owner.to_owned(),
-            since: owner::since(owner),
+            since: since.or_else(|| owner::since(owner)),
         },
         Stored::Done { since, .. } => EntryKind::Done { since },
         Stored::Foreign(found) => EntryKind::Foreign {

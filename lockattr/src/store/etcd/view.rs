@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::fault::Fault;
-use super::proto::{KeyValue, Op, Request, Response, TxnAnswer};
-use super::wire::{Names, Stored};
+use super::proto::{KeyValue, Op, Range, Request, Response, TxnAnswer};
+use super::wire::{KeyOf, Names, Stored};
 use super::{op, range};
 use crate::reply::KeptReply;
-use crate::store::{Acquired, Claim};
+use crate::store::{Acquired, Claim, Sharing};
 
 pub(super) struct View {
     locks: Vec<LockView>,
@@ -16,8 +16,12 @@ pub(super) struct View {
 }
 
 /// One lock of the claim.
+#[derive(Default)]
 struct LockView {
-    slots: Vec<(usize, KeyValue)>,
+    /// What stands under its key: who holds it alone, or what closes it to all.
+    alone: Option<KeyValue>,
+    /// Who hold it beside one another, in the order in which they came to hold it.
+    holders: Vec<KeyValue>,
     /// In order of arrival.
     queue: Vec<KeyValue>,
 }
@@ -52,12 +56,8 @@ impl View {
     /// What a transaction has to read.
     pub(super) fn ops(names: &Names, claim: &Claim<'_>) -> Vec<Op> {
         let of_lock = |lock: &String| {
-            let slots = (claim.permits > 1).then(|| names.more_slots(lock));
-            let ranges = [Some(range(lock.as_bytes().to_vec())), slots];
-            let ranges = ranges.into_iter().flatten().chain([names.queue(lock)]);
-            ranges
-                .map(|range| op(Request::Range(range)))
-                .collect::<Vec<_>>()
+            let ranges = [range(lock.as_bytes().to_vec()), names.claims(lock)];
+            ranges.map(|range| op(Request::Range(range)))
         };
         claim.locks.iter().flat_map(of_lock).collect()
     }
@@ -83,48 +83,41 @@ impl View {
                 .ok_or_else(|| Fault::nonsense("too few ranges"))
         };
         let mut locks = Vec::with_capacity(claim.locks.len());
-        for lock in claim.locks {
-            let mut found = next()?;
-            if claim.permits > 1 {
-                found.extend(next()?);
-            }
-            let in_slot = |kv: KeyValue| {
-                let slot = names.slot_of(lock, &kv.key)?;
-                (slot < claim.permits as usize).then_some((slot, kv))
+        for _ in claim.locks {
+            let mut lock = LockView {
+                alone: next()?.pop(),
+                ..LockView::default()
             };
-            let mut queue = next()?;
-            queue.sort_by_key(|place| place.create_revision);
-            locks.push(LockView {
-                slots: found.into_iter().filter_map(in_slot).collect(),
-                queue,
-            });
+            for kv in next()? {
+                match names.read(&kv.key) {
+                    Some(KeyOf::Place(_)) => lock.queue.push(kv),
+                    Some(KeyOf::Holder(_)) => lock.holders.push(kv),
+                    Some(KeyOf::Lock(_)) | None => {}
+                }
+            }
+            lock.queue.sort_by_key(|place| place.create_revision);
+            lock.holders.sort_by_key(|holder| holder.create_revision);
+            locks.push(lock);
         }
         Ok(Self { locks, revision })
     }
 
     pub(super) fn next(&self, claim: &Claim<'_>) -> Next {
-        let has_slots = claim.permits > 1;
+        let sharing = claim.sharing();
         let mut all_ours = true;
-        let mut free = 0;
+        let mut slot = 0;
         let mut refusal: Option<Refusal> = None;
         for (index, lock) in self.locks.iter().enumerate() {
-            let is_ours = |(_, kv): &&(usize, KeyValue)| Stored::read(kv).is_by(claim.owner);
-            if let Some((slot, _)) = lock.slots.iter().find(is_ours) {
-                if has_slots {
-                    return Next::Ours(*slot);
-                }
+            if let Some(own) = lock.own(claim.owner) {
+                slot = Stored::read(own).slot();
                 continue;
             }
             all_ours = false;
-            let taken = |slot: &usize| lock.slots.iter().any(|(taken, _)| taken == slot);
-            let first_free = (0..claim.permits as usize).find(|slot| !taken(slot));
-            let refused = match first_free {
-                Some(slot) => {
-                    free = slot;
-                    lock.waits_before(claim.owner)
-                }
-                None => lock.refusal(),
-            };
+            let refused = lock.refusal(sharing);
+            let refused = refused.or_else(|| lock.waits_before(claim.owner));
+            if refused.is_none() && matches!(sharing, Sharing::Permits { .. }) {
+                slot = lock.free_slot();
+            }
             if let Some((answer, lease)) = refused {
                 let is_sooner = refusal
                     .as_ref()
@@ -140,30 +133,55 @@ impl View {
         }
         match refusal {
             Some(refusal) => Next::Refused(refusal),
-            None if all_ours => Next::Ours(0),
-            None => Next::Take(free),
+            None if all_ours => Next::Ours(slot),
+            None => Next::Take(slot),
         }
     }
 
-    /// What stands in the slots of each lock.
-    pub(super) fn slots(&self) -> impl Iterator<Item = &[(usize, KeyValue)]> {
-        self.locks.iter().map(|lock| &lock.slots[..])
+    /// Of each lock what the owner has of it, or else what is in the way of a claim like its own.
+    pub(super) fn found(&self, claim: &Claim<'_>) -> impl Iterator<Item = Option<&KeyValue>> {
+        let is_alone = claim.sharing().is_alone();
+        let owner = claim.owner;
+        self.locks.iter().map(move |lock| {
+            let beside = lock.holders.first().filter(|_| is_alone);
+            lock.own(owner).or(lock.alone.as_ref()).or(beside)
+        })
     }
 
     /// What the claim holds of several locks.
     pub(super) fn ours(&self, owner: &str) -> Vec<&KeyValue> {
-        let slots = self.locks.iter().flat_map(|lock| &lock.slots);
-        let kvs = slots.map(|(_, kv)| kv);
-        kvs.filter(|kv| Stored::read(kv).is_by(owner)).collect()
+        let locks = self.locks.iter();
+        locks.filter_map(|lock| lock.own(owner)).collect()
     }
 
     /// Whether the claim holds a lock already.
     pub(super) fn is_ours(&self, lock: usize, owner: &str) -> bool {
         let lock = self.locks.get(lock);
-        lock.is_some_and(|lock| {
-            let mut slots = lock.slots.iter();
-            slots.any(|(_, kv)| Stored::read(kv).is_by(owner))
-        })
+        lock.is_some_and(|lock| lock.own(owner).is_some())
+    }
+
+    /// What has to change of a lock before the first in its queue may have it that wants it so.
+    pub(super) fn in_the_way(
+        &self,
+        lock: usize,
+        sharing: Sharing,
+        names: &Names,
+        key: &str,
+    ) -> Range {
+        let lock = &self.locks[lock];
+        if lock.alone.is_some() {
+            return range(key.as_bytes().to_vec());
+        }
+        // One that could not be beside it in any case has to go, and the youngest goes last as a rule. Otherwise
+        // any that goes may leave room.
+        let excludes = |holder: &&KeyValue| {
+            let holder = Stored::read(holder).sharing();
+            !sharing.fits_beside(holder.into_iter())
+        };
+        match lock.holders.iter().rev().find(excludes) {
+            Some(holder) => range(holder.key.clone()),
+            None => names.holders(key),
+        }
     }
 
     /// Where a claim stands in the queue of a lock.
@@ -181,18 +199,33 @@ impl View {
 }
 
 impl LockView {
-    /// Whether a place is that of somebody who holds the lock by now.
-    fn is_holders(&self, place: &KeyValue) -> bool {
-        let Stored::Claimed { owner, .. } = Stored::read(place) else {
-            return false;
-        };
-        let mut slots = self.slots.iter();
-        slots.any(|(_, kv)| Stored::read(kv).is_by(owner))
+    fn own(&self, owner: &str) -> Option<&KeyValue> {
+        let mut kvs = self.alone.iter().chain(&self.holders);
+        kvs.find(|kv| Stored::read(kv).is_by(owner))
     }
 
-    /// Who waits for a lock that is free, and comes before this owner.
+    /// Whether a place is that of somebody who holds the lock by now.
+    fn is_holders(&self, place: &KeyValue) -> bool {
+        match Stored::read(place) {
+            Stored::Claimed { owner, .. } => self.own(owner).is_some(),
+            Stored::Done { .. } | Stored::Foreign(_) => false,
+        }
+    }
+
+    /// The lowest slot that no holder has.
+    fn free_slot(&self) -> usize {
+        let holders = self.holders.iter();
+        let mut taken: Vec<_> = holders.map(|holder| Stored::read(holder).slot()).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        let slots = taken.iter().enumerate();
+        slots.take_while(|(slot, taken)| slot == *taken).count()
+    }
+
+    /// Who waits for a lock that has room, and comes before this owner.
     fn waits_before(&self, owner: &str) -> Option<(Acquired, Option<i64>)> {
-        let first = self.queue.first()?;
+        let mut waiting = self.queue.iter().filter(|place| !self.is_holders(place));
+        let first = waiting.next()?;
         match Stored::read(first) {
             Stored::Claimed { owner: first, .. } if first == owner => None,
             Stored::Claimed { owner, ttl, .. } => Some((Acquired::busy(0, owner, ttl), None)),
@@ -201,17 +234,42 @@ impl LockView {
         }
     }
 
-    /// Why a lock cannot be had of which no slot is free: whichever ends first.
-    fn refusal(&self) -> Option<(Acquired, Option<i64>)> {
-        let refusals = self.slots.iter().map(|(_, kv)| match Stored::read(kv) {
-            Stored::Claimed { owner, ttl, .. } => (Acquired::busy(0, owner, ttl), Some(kv.lease)),
-            Stored::Done { since, reply, .. } => {
-                let done = Acquired::done(0, since).replied(reply.map(KeptReply::new));
-                (done, None)
-            }
-            Stored::Foreign(what) => (Acquired::foreign(0, what), None),
-        });
+    /// Why a lock cannot be had so, if it cannot: whichever ends first.
+    fn refusal(&self, sharing: Sharing) -> Option<(Acquired, Option<i64>)> {
+        if let Some(alone) = &self.alone {
+            return Some(refusal(alone));
+        }
+        let holders = || self.holders.iter().map(Stored::read);
+        if let Some(foreign) = self
+            .holders
+            .iter()
+            .find(|kv| Stored::read(kv).sharing().is_none())
+        {
+            return Some(refusal(foreign));
+        }
+        if sharing.fits_beside(holders().filter_map(|holder| holder.sharing())) {
+            return None;
+        }
+        let refusals = self.holders.iter().map(refusal);
         refusals.min_by_key(|(answer, _)| remaining(answer))
+    }
+}
+
+/// What is told to one whom this is in the way, and under which lease it is.
+fn refusal(kv: &KeyValue) -> (Acquired, Option<i64>) {
+    match Stored::read(kv) {
+        Stored::Claimed {
+            owner, ttl, since, ..
+        } => {
+            let busy = Acquired::busy(0, owner, ttl);
+            let busy = since.into_iter().fold(busy, Acquired::since);
+            (busy, Some(kv.lease))
+        }
+        Stored::Done { since, reply, .. } => {
+            let done = Acquired::done(0, since).replied(reply.map(KeptReply::new));
+            (done, None)
+        }
+        Stored::Foreign(what) => (Acquired::foreign(0, what), None),
     }
 }
 

@@ -2,23 +2,27 @@
 //!
 //! | what | key | value | lease |
 //! |---|---|---|---|
-//! | lock, or its first slot | the lock key | `{owner} {permits} {ttl in ms}` | the claim's |
-//! | another slot | `{prefix}slot:{{lock}}{slot}` | the same | the claim's |
-//! | a place in the queue | `{prefix}wait:{{lock}}{owner}` | the same | the claim's |
-//! | a lock that stays closed | as a lock | the same of an owner whose id is zeros, and the length | its own |
-//! | the mark of work that is done | as a lock | `done@{ms since 1970} {length in ms}`, and behind a space the reply, if it has one | its own |
+//! | who holds a lock alone | the lock key | `{owner} 1 {ttl in ms}` | the claim's |
+//! | who holds some of its permits | `{prefix}claim:{{lock}}permit:{owner}` | `{owner} {weight}/{permits} {ttl in ms} {slot}` | the claim's |
+//! | who reads | `{prefix}claim:{{lock}}reader:{owner}` | `{owner} shared {ttl in ms} 0` | the claim's |
+//! | a place in the queue | `{prefix}claim:{{lock}}waiter:{owner}` | as of who holds it, without a slot | the claim's |
+//! | what stays closed | as of its holder | as of its holder, of an owner whose id is zeros, and with the length | its own |
+//! | the mark of work that is done | the lock key | `done@{ms since 1970} {length in ms}`, and behind a space the reply, if it has one | its own |
 //! | what tokens are raised by | `{prefix}token:{{lock}}` | a number | none |
 //!
+//! Who has taken a lease over says since when it is held: ` @{ms since 1970}` ends the value. Of others the id of the
+//! owner says it, by the clock of its own machine: etcd has none that could be read.
+//!
 //! Lock keys and prefixes have no braces, so no key is another one's, nor the start of another lock's helper
-//! keys. Order in a queue is that of create revisions; whoever takes its only lock from there keeps its place until
-//! it gives the lock back, since that is what the next one waits for. The id of an owner says since when, by the clock of
-//! its own machine: etcd has none that could be read.
+//! keys. All that stands beside a lock is one range, so that one comparison says that there is nothing. Order in a queue
+//! is that of create revisions; whoever takes its only lock alone keeps its place until it gives the lock back, since
+//! that is what the next one waits for.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::proto::{Compare, Is, KeyValue, Of, Range, With};
 use crate::reply::KeptReply;
-use crate::store::{Claim, Held};
+use crate::store::{Claim, Held, Sharing};
 
 /// The names of one client's helper keys.
 #[derive(Clone, Debug)]
@@ -32,28 +36,35 @@ impl Names {
         Self { prefix }
     }
 
-    /// The key of a lock's slot. The first one is the lock itself: applications that count different
-    /// numbers of holders then exclude each other as far as their numbers go.
-    pub(super) fn slot(&self, lock: &str, slot: usize) -> Vec<u8> {
-        if slot == 0 {
-            lock.into()
-        } else {
-            format!("{}slot:{{{lock}}}{slot}", self.prefix).into()
+    /// The key of who holds a lock so.
+    pub(super) fn holder(&self, lock: &str, sharing: Sharing, owner: &str) -> Vec<u8> {
+        match sharing {
+            Sharing::Alone => lock.into(),
+            Sharing::Permits { .. } => self.beside(lock, PERMIT, owner).into(),
+            Sharing::Readers => self.beside(lock, READER, owner).into(),
         }
     }
 
-    /// All slots of a lock but the first.
-    pub(super) fn more_slots(&self, lock: &str) -> Range {
-        starting_with(format!("{}slot:{{{lock}}}", self.prefix))
+    fn beside(&self, lock: &str, kind: &str, owner: &str) -> String {
+        format!("{}claim:{{{lock}}}{kind}{owner}", self.prefix)
     }
 
-    /// Which slot of a lock a key is.
-    pub(super) fn slot_of(&self, lock: &str, key: &[u8]) -> Option<usize> {
-        if key == lock.as_bytes() {
-            return Some(0);
+    /// All that stands beside a lock: holders that are not alone, and places.
+    pub(super) fn claims(&self, lock: &str) -> Range {
+        starting_with(self.beside(lock, "", ""))
+    }
+
+    /// Those who hold permits.
+    pub(super) fn permits(&self, lock: &str) -> Range {
+        starting_with(self.beside(lock, PERMIT, ""))
+    }
+
+    /// All who hold it and are not alone.
+    pub(super) fn holders(&self, lock: &str) -> Range {
+        Range {
+            key: self.permits(lock).key,
+            range_end: self.queue(lock).key,
         }
-        let rest = key.strip_prefix(self.more_slots(lock).key.as_slice())?;
-        std::str::from_utf8(rest).ok()?.parse().ok()
     }
 
     /// What the prefix of every key is.
@@ -67,23 +78,22 @@ impl Names {
         let key = std::str::from_utf8(key).ok()?;
         let rest = key.strip_prefix(&self.prefix)?;
         if !rest.contains(['{', '}']) {
-            return Some(KeyOf::Slot(key, 0));
+            return Some(KeyOf::Lock(key));
         }
-        let (kind, rest) = rest.split_once(":{")?;
-        let (lock, rest) = rest.split_once('}')?;
-        match kind {
-            "slot" => Some(KeyOf::Slot(lock, rest.parse().ok()?)),
-            "wait" => Some(KeyOf::Place(lock)),
-            _ => None,
+        let (lock, rest) = rest.strip_prefix("claim:{")?.split_once('}')?;
+        if rest.starts_with(WAITER) {
+            return Some(KeyOf::Place(lock));
         }
+        let is_holder = rest.starts_with(PERMIT) || rest.starts_with(READER);
+        is_holder.then_some(KeyOf::Holder(lock))
     }
 
     pub(super) fn place(&self, lock: &str, owner: &str) -> Vec<u8> {
-        format!("{}wait:{{{lock}}}{owner}", self.prefix).into()
+        self.beside(lock, WAITER, owner).into()
     }
 
     pub(super) fn queue(&self, lock: &str) -> Range {
-        starting_with(format!("{}wait:{{{lock}}}", self.prefix))
+        starting_with(self.beside(lock, WAITER, ""))
     }
 
     pub(super) fn raise(&self, lock: &str) -> Vec<u8> {
@@ -92,21 +102,33 @@ impl Names {
 
     /// The keys that a granted claim holds.
     pub(super) fn held(&self, held: &Held<'_>) -> Vec<Vec<u8>> {
-        match held.claim.locks {
-            [lock] => vec![self.slot(lock, held.slot)],
-            locks => locks.iter().map(|lock| self.slot(lock, 0)).collect(),
-        }
+        self.held_by(&held.claim, held.claim.owner)
+    }
+
+    /// The same where another owner holds it in the same way.
+    pub(super) fn held_by(&self, claim: &Claim<'_>, owner: &str) -> Vec<Vec<u8>> {
+        let locks = claim.locks.iter();
+        let key = |lock: &String| self.holder(lock, claim.sharing(), owner);
+        locks.map(key).collect()
     }
 }
+
+/// What the rest of a key beside a lock begins with, in their order.
+const PERMIT: &str = "permit:";
+const READER: &str = "reader:";
+const WAITER: &str = "waiter:";
 
 /// What a key is of a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeyOf<'k> {
-    Slot(&'k str, usize),
+    /// The lock itself.
+    Lock(&'k str),
+    /// Of somebody who holds it and is not alone.
+    Holder(&'k str),
     Place(&'k str),
 }
 
-/// All keys that start so. What they start with ends in `}`, which has a next character.
+/// All keys that start so. What they start with ends in `}` or `:`, which have a next character.
 fn starting_with(start: String) -> Range {
     let key = start.into_bytes();
     let mut range_end = key.clone();
@@ -116,14 +138,18 @@ fn starting_with(start: String) -> Range {
     Range { key, range_end }
 }
 
-/// What stands under the key of a lock, a slot or a place.
+/// What stands under a key of a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Stored<'a> {
     Claimed {
         owner: &'a str,
-        permits: u32,
-        /// Of a lock that stays closed, for how long.
+        sharing: Sharing,
+        /// Of what stays closed, for how long.
         ttl: Duration,
+        /// Of who holds it and is not alone; 0 of all others.
+        slot: usize,
+        /// Since when it is held, where the owner does not say it.
+        since: Option<SystemTime>,
     },
     Done {
         since: SystemTime,
@@ -160,15 +186,40 @@ impl<'a> Stored<'a> {
     }
 
     fn claimed(text: &'a str) -> Option<Self> {
-        let mut fields = text.split(' ');
-        let (owner, permits) = (fields.next()?, fields.next()?.parse().ok()?);
+        let mut fields = text.split(' ').peekable();
+        let owner = fields.next().filter(|owner| !owner.is_empty())?;
+        let sharing = sharing(fields.next()?)?;
         let ttl = millis(fields.next()?)?;
-        let is_whole = fields.next().is_none() && !owner.is_empty();
-        is_whole.then_some(Self::Claimed {
+        let slot = match fields.next_if(|field| !field.starts_with('@')) {
+            Some(slot) => slot.parse().ok()?,
+            None => 0,
+        };
+        let since = match fields.next() {
+            Some(since) => Some(UNIX_EPOCH.checked_add(millis(since.strip_prefix('@')?)?)?),
+            None => None,
+        };
+        fields.next().is_none().then_some(Self::Claimed {
             owner,
-            permits,
+            sharing,
             ttl,
+            slot,
+            since,
         })
+    }
+
+    /// How it is held, or waited for; nothing of what is no claim.
+    pub(super) fn sharing(&self) -> Option<Sharing> {
+        match self {
+            Self::Claimed { sharing, .. } => Some(*sharing),
+            Self::Done { .. } | Self::Foreign(_) => None,
+        }
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        match self {
+            Self::Claimed { slot, .. } => *slot,
+            Self::Done { .. } | Self::Foreign(_) => 0,
+        }
     }
 
     pub(super) fn is_by(&self, name: &str) -> bool {
@@ -180,21 +231,56 @@ fn millis(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-pub(super) fn claimed(claim: &Claim<'_>) -> Vec<u8> {
-    let Claim { owner, permits, .. } = claim;
-    format!("{owner} {permits} {}", claim.ttl.as_millis()).into()
+/// What one wants of a lock.
+fn wish(sharing: Sharing) -> String {
+    match sharing {
+        Sharing::Alone => "1".to_owned(),
+        Sharing::Readers => "shared".to_owned(),
+        Sharing::Permits { permits, weight } => format!("{weight}/{permits}"),
+    }
 }
 
-/// A lock that nobody holds: the same host and process, but an id that no lease has.
-pub(super) fn closed(claim: &Claim<'_>, length: Duration) -> Vec<u8> {
+fn sharing(wish: &str) -> Option<Sharing> {
+    match wish {
+        "1" => Some(Sharing::Alone),
+        "shared" => Some(Sharing::Readers),
+        _ => {
+            let (weight, permits) = wish.split_once('/')?;
+            let (weight, permits) = (weight.parse().ok()?, permits.parse().ok()?);
+            Some(Sharing::Permits { permits, weight })
+        }
+    }
+}
+
+/// A place in a queue.
+pub(super) fn waits(claim: &Claim<'_>) -> Vec<u8> {
+    let Claim { owner, ttl, .. } = claim;
+    format!("{owner} {} {}", wish(claim.sharing()), ttl.as_millis()).into()
+}
+
+/// Of who holds a lock, in this slot, and since then where the owner does not say it.
+pub(super) fn claimed(claim: &Claim<'_>, slot: usize, since: Option<SystemTime>) -> Vec<u8> {
+    let mut value = waits(claim);
+    if !claim.sharing().is_alone() {
+        value.extend(format!(" {slot}").into_bytes());
+    }
+    if let Some(since) = since {
+        let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        value.extend(format!(" @{}", since.as_millis()).into_bytes());
+    }
+    value
+}
+
+/// What nobody holds any more: the same host and process, but an id that no lease has.
+pub(super) fn closed(claim: &Claim<'_>, slot: usize, length: Duration) -> Vec<u8> {
     let origin = claim.owner.split_once('@').map_or("", |(_, origin)| origin);
-    format!(
-        "{:032}@{origin} {} {}",
-        0,
-        claim.permits,
-        length.as_millis()
-    )
-    .into()
+    let nobody = format!("{:032}@{origin}", 0);
+    let claim = Claim {
+        owner: &nobody,
+        ttl: length,
+        ..*claim
+    };
+    claimed(&claim, slot, None)
 }
 
 pub(super) fn done(since: SystemTime, length: Duration, reply: Option<&KeptReply>) -> Vec<u8> {
@@ -240,6 +326,16 @@ pub(super) fn is_empty(range: Range) -> Compare {
     }
 }
 
+/// Whether no key in a range was created after this revision.
+pub(super) fn none_after(range: Range, revision: i64) -> Compare {
+    let Range { key, range_end } = range;
+    let with = With::Create(revision + 1);
+    Compare {
+        range_end,
+        ..compare(&key, Is::Less, Of::Create, with)
+    }
+}
+
 /// Whether no key in a range was created before this revision.
 pub(super) fn none_before(range: Range, revision: i64) -> Compare {
     let Range { key, range_end } = range;
@@ -261,135 +357,4 @@ fn compare(key: &[u8], is: Is, of: Of, with: With) -> Compare {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OWNER: &str = "019ad5b1f9c07c3f9d0a1b2c3d4e5f60@web-7:42";
-
-    fn kv(value: &[u8]) -> KeyValue {
-        KeyValue {
-            value: value.into(),
-            lease: 7,
-            ..KeyValue::default()
-        }
-    }
-
-    fn claim(locks: &[String]) -> Claim<'_> {
-        Claim::new(locks, OWNER, Duration::from_secs(30)).permits(3)
-    }
-
-    #[test]
-    fn keys_are_frozen() {
-        let names = Names::new("lock:");
-        assert_eq!(names.slot("lock:sync:42", 0), b"lock:sync:42");
-        let third = b"lock:slot:{lock:sync:42}2";
-        assert_eq!(names.slot("lock:sync:42", 2), third);
-        assert_eq!(names.slot_of("lock:sync:42", third), Some(2));
-        assert_eq!(names.slot_of("lock:sync:42", b"lock:sync:42"), Some(0));
-        assert_eq!(names.slot_of("lock:sync:4", third), None);
-        let place = names.place("lock:sync:42", OWNER);
-        assert_eq!(
-            String::from_utf8_lossy(&place),
-            format!("lock:wait:{{lock:sync:42}}{OWNER}")
-        );
-        let queue = names.queue("lock:sync:42");
-        assert_eq!(queue.key, b"lock:wait:{lock:sync:42}");
-        assert_eq!(queue.range_end, b"lock:wait:{lock:sync:42~");
-        assert_eq!(names.raise("lock:sync:42"), b"lock:token:{lock:sync:42}");
-    }
-
-    #[test]
-    fn keys_are_read_as_they_were_made() {
-        for prefix in ["lock:", ""] {
-            let names = Names::new(prefix);
-            let lock = format!("{prefix}sync:42");
-            for slot in [0, 2] {
-                let key = names.slot(&lock, slot);
-                assert_eq!(names.read(&key), Some(KeyOf::Slot(&lock, slot)));
-            }
-            let place = names.place(&lock, OWNER);
-            assert_eq!(names.read(&place), Some(KeyOf::Place(&lock)));
-            assert_eq!(names.read(&names.raise(&lock)), None);
-        }
-        let names = Names::new("lock:");
-        for key in [
-            "other:a",
-            "lock:{a}",
-            "lock:slot:{lock:a}",
-            "lock:slot:{lock:a}x",
-        ] {
-            assert_eq!(names.read(key.as_bytes()), None, "{key}");
-        }
-    }
-
-    #[test]
-    fn values_are_frozen() {
-        let locks = ["lock:sync:42".to_owned()];
-        let claim = claim(&locks);
-        let of = |value: Vec<u8>| String::from_utf8(value).expect("text");
-        assert_eq!(of(claimed(&claim)), format!("{OWNER} 3 30000"));
-        assert_eq!(
-            of(closed(&claim, Duration::from_millis(1500))),
-            "00000000000000000000000000000000@web-7:42 3 1500"
-        );
-        let since = UNIX_EPOCH + Duration::from_millis(1_764_000_000_123);
-        assert_eq!(
-            of(done(since, Duration::from_secs(60), None)),
-            "done@1764000000123 60000"
-        );
-        let reply = KeptReply::new("json [1, 2]");
-        assert_eq!(
-            of(done(since, Duration::from_secs(60), Some(&reply))),
-            "done@1764000000123 60000 json [1, 2]"
-        );
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let locks = ["lock:sync:42".to_owned()];
-        let claim = claim(&locks);
-        let read = kv(&claimed(&claim));
-        let read = Stored::read(&read);
-        assert!(read.is_by(OWNER) && !read.is_by("019ad5b1"));
-        let ttl = Duration::from_secs(30);
-        let (owner, permits) = (OWNER, 3);
-        assert_eq!(
-            read,
-            Stored::Claimed {
-                owner,
-                permits,
-                ttl
-            }
-        );
-        let since = UNIX_EPOCH + Duration::from_millis(5);
-        let length = Duration::from_millis(7);
-        for kept in [None, Some("json [1, 2]")] {
-            let reply = kept.map(KeptReply::new);
-            assert_eq!(
-                Stored::read(&kv(&done(since, length, reply.as_ref()))),
-                Stored::Done {
-                    since,
-                    length,
-                    reply: kept
-                }
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_no_lock_is_foreign() {
-        for value in ["", "x", "x 1", "x 1 2 3", "x one 2", " 1 2", "done@x 1"] {
-            let found = kv(value.as_bytes());
-            assert!(
-                matches!(Stored::read(&found), Stored::Foreign(_)),
-                "{value}"
-            );
-        }
-        assert!(matches!(Stored::read(&kv(b"\xff 1 2")), Stored::Foreign(_)));
-        let without_lease = KeyValue {
-            lease: 0,
-            ..kv(b"x 1 2")
-        };
-        assert!(matches!(Stored::read(&without_lease), Stored::Foreign(_)));
-    }
-}
+mod tests;

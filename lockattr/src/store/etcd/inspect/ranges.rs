@@ -12,15 +12,14 @@ pub(super) fn spans(prefix: &str, pattern: &str) -> Vec<Span> {
     let mut spans = Vec::new();
     let (mut from, end) = starting_with(&start);
     // In order.
-    for (first, last) in ["slot", "token", "wait"].map(|kind| beside(kind, "")) {
+    for (first, last) in ["claim", "token"].map(|kind| beside(kind, "")) {
         if from < first && first < end {
             spans.push((from, first));
             from = last;
         }
     }
     spans.push((from, end));
-    spans.push(beside("slot", &start));
-    spans.push(beside("wait", &start));
+    spans.push(beside("claim", &start));
     spans
 }
 
@@ -49,11 +48,7 @@ mod tests {
     fn a_pattern_narrows_what_is_read() {
         let told = texts("lock:", "sync:*:7");
         let told: Vec<_> = told.iter().map(|(from, _)| from.as_str()).collect();
-        let from = [
-            "lock:sync:",
-            "lock:slot:{lock:sync:",
-            "lock:wait:{lock:sync:",
-        ];
+        let from = ["lock:sync:", "lock:claim:{lock:sync:"];
         assert_eq!(told, from);
     }
 
@@ -62,17 +57,12 @@ mod tests {
         for (prefix, start, end) in [("lock:", "lock:", "lock;"), ("", "\0", "\u{fffd}")] {
             let of = |text: &str| format!("{prefix}{text}");
             let expected = [
-                (start.to_owned(), of("slot:{")),
-                (of("slot:|"), of("token:{")),
-                (of("token:|"), of("wait:{")),
-                (of("wait:|"), end.to_owned()),
+                (start.to_owned(), of("claim:{")),
+                (of("claim:|"), of("token:{")),
+                (of("token:|"), end.to_owned()),
                 (
-                    of(&format!("slot:{{{prefix}")),
-                    of(&after("slot:{", prefix)),
-                ),
-                (
-                    of(&format!("wait:{{{prefix}")),
-                    of(&after("wait:{", prefix)),
+                    of(&format!("claim:{{{prefix}")),
+                    of(&after("claim:{", prefix)),
                 ),
             ];
             assert_eq!(texts(prefix, "*"), expected);
