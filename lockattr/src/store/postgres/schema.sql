@@ -401,6 +401,9 @@ BEGIN
     RETURN _wakes;
 END $$;
 
+-- To plan anew each time takes longer than a step itself. A plan that is kept is made for tables of any size, also while
+-- they are small.
+--
 -- `answer` is granted, busy, done or again; `index` is the slot, or the lock that refuses; `micros` is how long
 -- that is held yet, or since when it is done; `since` is when its holder has come. By the server's clock the request
 -- came at `begun`, and what is granted runs from `at` on, or from a little later. `wakes` has a line for each that is
@@ -412,17 +415,21 @@ CREATE OR REPLACE FUNCTION lockattr.acquire(
     OUT answer text, OUT index integer, OUT holder text, OUT micros bigint, OUT place bigint,
     OUT at bigint, OUT wakes text, OUT begun bigint, OUT since bigint
 ) LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     _ttl interval := make_interval(secs => _ttl_ms / 1000.0);
     _refusal record;
+    _looks boolean := _channel IS NULL AND NOT _again;
+    _stands_back boolean := false;
     _place bigint;
     _more text[];
 BEGIN
     begun := lockattr.micros(statement_timestamp());
-    IF _channel IS NULL AND NOT _again
-        AND (_permits = 1 OR lockattr.is_full(_locks[1], _permits, _weight, _owner))
-    THEN
+    IF _looks AND _permits <> 1 THEN
+        _looks := lockattr.is_full(_locks[1], _permits, _weight, _owner);
+    END IF;
+    IF _looks THEN
         -- Whoever finds it held, and does not wait, writes nothing and stands behind nobody.
         SELECT * INTO _refusal FROM lockattr.refusal(_locks, _owner);
         IF _refusal.answer IS NOT NULL AND NOT _refusal.is_ahead THEN
@@ -439,7 +446,10 @@ BEGIN
     -- Those who wait come before those who come.
     wakes := array_to_string(lockattr.serve_all(_locks), E'\n');
     at := lockattr.micros(clock_timestamp());
-    IF _permits = 1 OR NOT lockattr.is_behind(_locks[1], _owner) THEN
+    IF _permits <> 1 THEN
+        _stands_back := lockattr.is_behind(_locks[1], _owner);
+    END IF;
+    IF NOT _stands_back THEN
         index := lockattr.take(_locks, _permits, _weight, _owner, _ttl);
     END IF;
     IF index IS NOT NULL THEN
@@ -610,7 +620,8 @@ CREATE OR REPLACE FUNCTION lockattr.release(
     _keep_marks boolean, _queued boolean,
     OUT answer text, OUT wakes text
 ) LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     _mine text[];
     _own integer;
@@ -686,7 +697,8 @@ CREATE OR REPLACE FUNCTION lockattr.release_beside(
     _lock text, _owner text, _whatever boolean, _close boolean, _length_ms bigint, _queued boolean,
     OUT answer text, OUT wakes text
 ) LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms'
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
     _mine lockattr.holders;
     _held boolean;
