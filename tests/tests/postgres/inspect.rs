@@ -197,6 +197,40 @@ async fn a_mark_a_closed_time_a_slot_and_one_of_two_keys_end_alone() {
     assert_eq!(server.owner("lock:a").as_deref(), Some(both.owner()));
 }
 
+#[tokio::test]
+async fn readers_and_weights_are_shown_and_one_of_them_ends_alone() {
+    let (server, locks) = pair().await;
+    let ttl = Duration::from_secs(3);
+    let reader = || locks.lock("doc").shared().ttl(ttl).acquire();
+    let (first, second) = (reader().await.unwrap(), reader().await.unwrap());
+    let heavy = locks.lock("units").permits(10).weight(7).acquire().await;
+    let heavy = heavy.unwrap();
+    let listed = list(&locks, "").await;
+    let (doc, units) = (&listed["doc"], &listed["units"]);
+    assert!(doc.shared && doc.permits.is_none() && doc.entries.len() == 2);
+    assert_eq!((units.shared, units.permits), (false, Some(10)));
+    assert_eq!((units.entries[0].slot, units.entries[0].weight), (0, 7));
+
+    let writer = waiter(&server, "doc", 1).await;
+    let shown = show(&locks, "doc").await.listed;
+    let is_of = |lease: &Lease| {
+        let owner = lease.owner().to_owned();
+        move |kind: &EntryKind| matches!(kind, EntryKind::Held { owner: held, .. } if *held == owner)
+    };
+    let is_first = is_of(&first);
+    let of_first = shown.entries.iter().find(|entry| is_first(&entry.kind));
+    let of_first = of_first.unwrap();
+    assert_eq!(end(&locks, "doc", of_first).await, Ended::Ended);
+    assert_eq!(end(&locks, "doc", of_first).await, Ended::Changed);
+    assert_eq!(server.holders("lock:doc"), [second.owner()]);
+    let lost = tokio::time::timeout(ttl / 3 + SLACK, first.lost()).await;
+    assert!(matches!(lost, Ok(Error::Lost { .. })), "{lost:?}");
+    let shown = entry(&locks, "doc").await;
+    assert_eq!(end(&locks, "doc", &shown).await, Ended::Ended);
+    drop(in_at_once(writer).await);
+    drop((second, heavy));
+}
+
 async fn diagnosed(client: &Client) -> Vec<Finding> {
     let findings = client.inspect().unwrap().diagnose().await.unwrap();
     for finding in &findings {
