@@ -21,6 +21,8 @@ use crate::worker::{self, Worker};
 mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod quorum;
 mod replicas;
 mod sentinel;

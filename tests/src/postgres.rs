@@ -175,11 +175,24 @@ impl Postgres {
         })
     }
 
-    /// The names of all locks, slots and marks that stand now, in order.
+    /// The names of all locks and marks that stand now, in order.
     pub fn locks(&self) -> Vec<String> {
-        let rows = self
-            .rows("SELECT name FROM lockattr.locks WHERE until > clock_timestamp() ORDER BY name");
+        let rows = self.rows(
+            "SELECT l.name FROM lockattr.locks l WHERE l.until > clock_timestamp() \
+             AND (l.owner <> '*' OR EXISTS (\
+               SELECT FROM lockattr.holders h WHERE h.lock = l.name AND h.until > clock_timestamp())) \
+             ORDER BY name",
+        );
         rows.into_iter().flatten().collect()
+    }
+
+    /// The owners of those who hold a lock beside one another now, by slot.
+    pub fn holders(&self, lock: &str) -> Vec<String> {
+        let statement = format!(
+            "SELECT owner FROM lockattr.holders WHERE until > clock_timestamp() AND lock = '{lock}' \
+             ORDER BY slot, since"
+        );
+        self.rows(&statement).into_iter().flatten().collect()
     }
 
     /// The owner of a lock that stands now.
@@ -217,6 +230,8 @@ impl Postgres {
     pub fn set_clock(&self, forward: &str) {
         self.rows(&format!(
             "UPDATE lockattr.locks SET since = since - interval '{forward}', \
+               until = until - interval '{forward}'; \
+             UPDATE lockattr.holders SET since = since - interval '{forward}', \
                until = until - interval '{forward}'; \
              UPDATE lockattr.waiters SET seen = seen - interval '{forward}'"
         ));

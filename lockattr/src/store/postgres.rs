@@ -1,8 +1,9 @@
 //! Locks in a PostgreSQL database.
 //!
-//! A lock is a row of `lockattr.locks`, which carries its owner and until when, by the server's clock. Each
-//! step is a function in the database, asked for by one message: `schema.sql` has them, with the tables and
-//! whatever else is stored. `acquire`, `renew`, `release`, `token` and `check` ask for one each.
+//! A lock is a row of `lockattr.locks`, which carries its owner and until when, by the server's clock; those who
+//! hold one beside one another are rows of `lockattr.holders`. Each step is a function in the database, asked for
+//! by one message: `schema.sql` has them, with the tables and whatever else is stored. `acquire`, `renew`,
+//! `release`, `take_over`, `token` and `check` ask for one each.
 //!
 //! Below them, `sql` writes messages, `connection` sends them and replaces connections, `live` is one of
 //! them while it lasts, `server` begins a session at a host of the `target` that a URL names, and `fault`
@@ -19,10 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewed, Reply, Store, Token,
-    WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewal, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use crate::error::{Error, StoreError};
+use crate::limits::MAX_PERMITS;
 use crate::runtime::background::{Background, Elapsed};
 use crate::runtime::clock::millis;
 use crate::runtime::jitter::jittered;
@@ -43,6 +45,7 @@ mod renew;
 mod server;
 mod sql;
 mod standing;
+mod take_over;
 mod target;
 mod tls;
 mod token;
@@ -59,7 +62,7 @@ use tls::Tls;
 use unanswered::Unanswered;
 use wakeups::WakeUpRegistry;
 
-/// What is kept in a PostgreSQL database, as SQL: a schema `lockattr` with two tables and the functions
+/// What is kept in a PostgreSQL database, as SQL: a schema `lockattr` with its tables and the functions
 /// that clients ask for.
 ///
 /// A client makes it when it connects for the first time, where its role may. Where it may not, an
@@ -266,7 +269,12 @@ fn is_in_the_way(answer: &Answer) -> bool {
 
 impl Store for Postgres {
     fn limits(&self) -> Limits {
-        Limits::default().longest_answer(self.longest_step() + self.timeouts.reply)
+        Limits::default()
+            .most_permits(MAX_PERMITS)
+            .weights(true)
+            .shared(true)
+            .hand_off(true)
+            .longest_answer(self.longest_step() + self.timeouts.reply)
     }
 
     fn check<'a>(&'a self, claim: Claim<'a>) -> Reply<'a, ()> {
@@ -283,6 +291,10 @@ impl Store for Postgres {
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(self.give_back(claim, release))
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(self.take_lease_over(lease, new_owner))
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

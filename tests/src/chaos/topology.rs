@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use super::cluster::Sharded;
 #[cfg(feature = "etcd")]
 use super::etcd::Members;
+#[cfg(feature = "postgres")]
+use super::postgres::Database;
 use super::quorum::Nodes;
 use super::replicas::Replicated;
 use super::sentinel::Watched;
@@ -32,6 +34,9 @@ pub enum Topology {
     /// An etcd cluster of three.
     #[cfg(feature = "etcd")]
     Etcd,
+    /// One PostgreSQL server.
+    #[cfg(feature = "postgres")]
+    Postgres,
 }
 
 impl FromStr for Topology {
@@ -47,10 +52,12 @@ impl FromStr for Topology {
             "replicas" => Self::Replicas,
             #[cfg(feature = "etcd")]
             "etcd" => Self::Etcd,
+            #[cfg(feature = "postgres")]
+            "postgres" => Self::Postgres,
             _ => {
                 return Err(format!(
                     "there is no topology {word:?}: single, sentinel, cluster, quorum, quorum5, replicas or, with \
-                     its feature, etcd"
+                     their features, etcd and postgres"
                 ));
             }
         })
@@ -67,6 +74,8 @@ impl Topology {
             Self::Replicas => Box::new(Replicated::start()),
             #[cfg(feature = "etcd")]
             Self::Etcd => Box::new(Members::start()),
+            #[cfg(feature = "postgres")]
+            Self::Postgres => Box::new(Database::start()),
         }
     }
 }

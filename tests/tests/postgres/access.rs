@@ -257,3 +257,25 @@ async fn what_a_url_cannot_have_is_told() {
         "{error}"
     );
 }
+
+/// A database that an earlier release has begun gets what it has not yet, while that release's locks are held.
+#[tokio::test]
+async fn a_database_of_an_earlier_release_is_brought_up_to_date() {
+    let server = Postgres::start();
+    let before = client(&server).await;
+    let held = taken(&before, "held").await;
+    server.rows(
+        "DROP FUNCTION lockattr.take_over; DROP FUNCTION lockattr.take_beside; \
+         DROP TABLE lockattr.holders; ALTER TABLE lockattr.waiters DROP COLUMN weight",
+    );
+    let locks = client(&server).await;
+    let busy = locks.lock("held").shared().acquire().await;
+    assert!(matches!(busy, Err(Error::Busy { .. })), "{busy:?}");
+    let waiter = locks.lock("held").permits(5).weight(2);
+    let waiter = tokio::spawn(waiter.wait(Duration::from_secs(20)).acquire());
+    wait::until("it waits", || server.waiters() == 1).await;
+    held.release().await.unwrap();
+    let lease = waiter.await.unwrap().unwrap();
+    let lease = before.take_up(lease.hand_off().unwrap()).await.unwrap();
+    lease.release().await.unwrap();
+}

@@ -37,7 +37,7 @@ async fn field_store_25_a_transaction_that_began_long_ago_sees_the_time_as_it_is
     old.execute("SELECT 1", &[]).await.unwrap();
     nap(300).await;
     // As if it had waited for its turn all the while.
-    let take = "SELECT answer FROM lockattr.acquire(ARRAY['lock:a'],1,'o@h:1',100,NULL,false)";
+    let take = "SELECT answer FROM lockattr.acquire(ARRAY['lock:a'],1,1,'o@h:1',100,NULL,false)";
     old.execute(take, &[]).await.unwrap();
     let left = "SELECT until > clock_timestamp() FROM lockattr.locks WHERE name = 'lock:a'";
     assert!(old.query_one(left, &[]).await.unwrap().get::<_, bool>(0));

@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::reply::KeptReply;
 use crate::runtime::clock::millis;
 use crate::store::clock_anchor::ClockAnchor;
-use crate::store::{Acquired, Attempt, Claim, relied_on_until};
+use crate::store::{Acquired, Attempt, Claim, Sharing, relied_on_until};
 
 impl Postgres {
     pub(super) async fn take(
@@ -59,23 +59,29 @@ impl Postgres {
     }
 }
 
-/// Since when a busy lock is held is looked up beside the step: nothing where the holder has just come. What stands
-/// beside a mark is looked up after it, since a release may have left it meanwhile.
+/// What stands beside a mark is looked up after the step, since a release may have left it meanwhile.
 fn statement(claim: Claim<'_>, attempt: Attempt, channel: Option<&str>) -> String {
     let locks = sql::texts(claim.locks.iter().map(String::as_str));
     format!(
-        "SELECT a.*,CASE a.answer WHEN 'busy' THEN (\
-           SELECT lockattr.micros(l.since) FROM lockattr.locks l \
-           WHERE l.name = ANY (lockattr.slots({locks},{})) AND l.owner = a.holder LIMIT 1\
-         ) END,CASE a.answer WHEN 'done' THEN lockattr.reply(({locks})[a.index + 1],a.micros) END \
-         FROM lockattr.acquire({locks},{},{},{},{},{}) a",
-        claim.permits,
-        claim.permits,
+        "SELECT a.*,CASE a.answer WHEN 'done' THEN lockattr.reply(({locks})[a.index + 1],a.micros) END \
+         FROM lockattr.acquire({locks},{},{},{},{},{},{}) a",
+        permits(&claim),
+        claim.weight,
         sql::text(claim.owner),
         millis(claim.ttl),
         sql::optional(channel.map(sql::text)),
         attempt.again
     )
+}
+
+/// As the functions are told how locks are wanted: alone with 1, beside readers with 0, and beside others with permits
+/// with more.
+pub(super) fn permits(claim: &Claim<'_>) -> u32 {
+    match claim.sharing() {
+        Sharing::Alone => 1,
+        Sharing::Readers => 0,
+        Sharing::Permits { permits, .. } => permits,
+    }
 }
 
 /// A text in a database has every character but one.
@@ -102,19 +108,19 @@ mod tests {
         let claim = Claim::new(&locks, "id@host:7", Duration::from_secs(30));
         assert_eq!(
             statement(claim, Attempt::default(), None),
-            "SELECT a.*,CASE a.answer WHEN 'busy' THEN (\
-               SELECT lockattr.micros(l.since) FROM lockattr.locks l \
-               WHERE l.name = ANY (lockattr.slots(ARRAY[E'lock:a',E'lock:it''s']::text[],1)) \
-               AND l.owner = a.holder LIMIT 1\
-             ) END,CASE a.answer WHEN 'done' THEN \
+            "SELECT a.*,CASE a.answer WHEN 'done' THEN \
                lockattr.reply((ARRAY[E'lock:a',E'lock:it''s']::text[])[a.index + 1],a.micros) END \
-             FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,E'id@host:7',30000,\
+             FROM lockattr.acquire(ARRAY[E'lock:a',E'lock:it''s']::text[],1,1,E'id@host:7',30000,\
              NULL,false) a"
         );
-        let one = Claim::new(&locks[..1], "id@host:7", Duration::from_secs(30)).permits(3);
+        let one = Claim::new(&locks[..1], "id@host:7", Duration::from_secs(30));
         let wait = Attempt::again(Duration::from_secs(5));
-        let asked = "FROM lockattr.acquire(ARRAY[E'lock:a']::text[],3,E'id@host:7',30000,E'lockattr_1',true) a";
-        let statement = statement(one, wait, Some("lockattr_1"));
-        assert!(statement.ends_with(asked), "{statement}");
+        for (claim, how) in [(one.permits(3).weight(2), "3,2"), (one.shared(true), "0,1")] {
+            let asked = format!(
+                "FROM lockattr.acquire(ARRAY[E'lock:a']::text[],{how},E'id@host:7',30000,E'lockattr_1',true) a"
+            );
+            let statement = statement(claim, wait, Some("lockattr_1"));
+            assert!(statement.ends_with(&asked), "{statement}");
+        }
     }
 }

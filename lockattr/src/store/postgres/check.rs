@@ -18,10 +18,11 @@ impl Postgres {
         let renewed = self.renew_all(&[held], self.timeouts.reply).await;
         let token = self.draw_token(held).await;
         let found = self.give_back(claim, Release::held(slot, &[])).await?;
-        // Nothing is left of the token either.
+        // Nothing is left of the token either. Nobody has held it together with others: that they could is tried.
         let locks = sql::texts(claim.locks.iter().map(String::as_str));
         let forget = format!(
-            "DELETE FROM lockattr.locks WHERE name = ANY ({locks}) AND until <= clock_timestamp()"
+            "DELETE FROM lockattr.holders WHERE lock = ANY ({locks});\
+             DELETE FROM lockattr.locks WHERE name = ANY ({locks}) AND until <= clock_timestamp()"
         );
         self.step(&forget, None).await?;
         heard?;

@@ -1,8 +1,8 @@
 //! What the locks of a database look like to people, and how they are ended.
 //!
 //! Names are gone through in the order of an index, a part at a time, and the locks that they belong to are
-//! read by one statement, in one snapshot. A lock is met by the name of each of its slots, and by those who
-//! wait for it: the names of those that were listed are in memory until the end of the list.
+//! read by one statement, in one snapshot. A lock is met by its own name, and by those who wait for it: the names
+//! of those that were listed are in memory until the end of the list.
 //!
 //! # Rights
 //! Those of every client.
@@ -40,7 +40,7 @@ impl Inspect for Postgres {
             postgres: self,
             prefix,
             pattern,
-            places: vec![Place::Waiters, Place::Slots, Place::Locks],
+            places: vec![Place::Waiters, Place::Locks],
             last: String::new(),
             listed: HashSet::new(),
         })
@@ -89,30 +89,33 @@ fn ending(lock: &str, entry: &Entry) -> Result<String, StoreError> {
             ));
         }
     };
-    let mut same = format!("l.state = {}", sql::text(state));
+    let mut same = format!("o.state = {}", sql::text(state));
     if let Some(owner) = owner {
-        let _ = write!(same, " AND l.owner = {}", sql::text(owner));
+        let _ = write!(same, " AND o.owner = {}", sql::text(owner));
     }
     if let Some(since) = since {
-        let _ = write!(same, " AND lockattr.micros(l.since) = {}", micros(since));
+        let _ = write!(same, " AND lockattr.micros(o.since) = {}", micros(since));
     }
+    let (lock, locks, slot) = (sql::text(lock), sql::texts([lock]), entry.slot);
+    // Of one that is held together the row is in nobody's hands.
     let stands = format!(
-        "l.name = lockattr.slot({},{}) AND l.until > pg_catalog.clock_timestamp()",
-        sql::text(lock),
-        entry.slot
+        "SELECT l.owner, l.state, l.since, false AS beside FROM lockattr.locks l \
+         WHERE l.name = {lock} AND l.owner <> '*' AND l.until > pg_catalog.clock_timestamp() AND {slot} = 0 \
+         UNION ALL SELECT h.owner, h.state, h.since, true FROM lockattr.holders h \
+         WHERE h.lock = {lock} AND h.slot = {slot} AND h.until > pg_catalog.clock_timestamp()"
     );
-    let locks = sql::texts([lock]);
     Ok(format!(
         "SET LOCAL lock_timeout=200;SELECT lockattr.enter({locks});\
-         WITH same AS MATERIALIZED (\
-           SELECT l.owner FROM lockattr.locks l WHERE {stands} AND {same}\
-         ) SELECT r.answer, r.wakes FROM same, LATERAL lockattr.release(\
-           {locks},1,same.owner,{},ARRAY[]::text[],ARRAY[]::bigint[],false,false\
-         ) AS r \
-         UNION ALL SELECT CASE WHEN EXISTS (SELECT FROM lockattr.locks l WHERE {stands}) \
-           THEN 'another' ELSE 'nothing' END, '' \
-         WHERE NOT EXISTS (SELECT FROM same)",
-        entry.slot
+         WITH there AS MATERIALIZED ({stands}), same AS MATERIALIZED (\
+           SELECT o.owner, o.beside FROM there o WHERE {same}\
+         ) SELECT r.answer, r.wakes FROM same o, LATERAL lockattr.release(\
+           {locks},o.owner,false,ARRAY[]::text[],ARRAY[]::bigint[],false,false\
+         ) AS r WHERE NOT o.beside \
+         UNION ALL SELECT r.answer, r.wakes FROM same o, LATERAL lockattr.release_beside(\
+           {lock},o.owner,false,false,0,false\
+         ) AS r WHERE o.beside \
+         UNION ALL SELECT CASE WHEN EXISTS (SELECT FROM there) THEN 'another' ELSE 'nothing' END, '' \
+         WHERE NOT EXISTS (SELECT FROM same)"
     ))
 }
 
@@ -125,8 +128,6 @@ fn micros(moment: SystemTime) -> u128 {
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Locks,
-    /// The slots of locks of which the first may be free.
-    Slots,
     Waiters,
 }
 
@@ -154,7 +155,7 @@ impl Listing for Names<'_> {
             let mut last = String::new();
             for row in &answer.rows {
                 value(row, 0)?.clone_into(&mut last);
-                let lock = lock_of(&last);
+                let lock = last.as_str();
                 let key = lock.strip_prefix(self.prefix);
                 if key.is_some_and(|key| matches(self.pattern, key))
                     && !self.listed.contains(lock)
@@ -185,13 +186,12 @@ impl Listing for Names<'_> {
 
 /// The next names in one place. `LIKE` with a text that begins the names goes by the index.
 fn names(place: Place, prefix: &str, last: &str) -> String {
-    let (what, table, begin) = match place {
-        Place::Locks => ("name", "locks", ""),
-        Place::Slots => ("name", "locks", "{"),
-        Place::Waiters => ("DISTINCT lock", "waiters", ""),
+    let (what, table) = match place {
+        Place::Locks => ("name", "locks"),
+        Place::Waiters => ("DISTINCT lock", "waiters"),
     };
     let column = what.trim_start_matches("DISTINCT ");
-    let mut like = begin.to_owned();
+    let mut like = String::new();
     for c in prefix.chars() {
         if matches!(c, '%' | '_' | '\\') {
             like.push('\\');
@@ -207,25 +207,15 @@ fn names(place: Place, prefix: &str, last: &str) -> String {
     )
 }
 
-/// The lock that a name in the database belongs to: no key of a lock has braces.
-fn lock_of(name: &str) -> &str {
-    let slot = name
-        .strip_prefix('{')
-        .and_then(|rest| rest.rsplit_once('}'));
-    slot.map_or(name, |(lock, _)| lock)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_locks_and_of_their_slots() {
-        assert_eq!(lock_of("lock:geo"), "lock:geo");
-        assert_eq!(lock_of("{lock:geo}12"), "lock:geo");
+    fn names_are_those_of_locks_and_of_whom_somebody_waits_for() {
         assert_eq!(
-            names(Place::Slots, "a_b:", ""),
-            "SELECT name FROM lockattr.locks WHERE name LIKE E'{a\\\\_b:%' AND name > E'' \
+            names(Place::Locks, "a_b:", ""),
+            "SELECT name FROM lockattr.locks WHERE name LIKE E'a\\\\_b:%' AND name > E'' \
              ORDER BY name LIMIT 1000"
         );
         assert_eq!(

@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use super::Fault;
 use super::connection::Connection;
 use super::live::Live;
+use super::sql;
 use super::wakeups::WakeUpRegistry;
 use crate::runtime::background::Background;
 use crate::runtime::jitter::jittered;
@@ -84,7 +85,13 @@ impl Listening {
     }
 
     pub(super) async fn listen(&self) -> Result<(), Fault> {
-        let listen = format!("LISTEN \"{}\"", self.registry.channel);
+        let channel = &self.registry.channel;
+        // Others find by this lock whether the session is still there.
+        let listen = format!(
+            "SELECT pg_catalog.pg_advisory_lock_shared(1819239276, pg_catalog.hashtext({}));\
+             LISTEN \"{channel}\"",
+            sql::text(channel)
+        );
         self.connection
             .ask(&listen, self.patience, None)
             .await

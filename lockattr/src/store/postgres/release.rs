@@ -26,6 +26,20 @@ impl Postgres {
 }
 
 fn statement(claim: Claim<'_>, release: Release<'_>) -> String {
+    let (owner, whatever) = (sql::text(claim.owner), release.slot.is_none());
+    if let ([lock], false) = (claim.locks, claim.sharing().is_alone()) {
+        let closed = match release.leave {
+            [Leave::Closed(length), ..] => Some(millis(*length)),
+            _ => None,
+        };
+        return format!(
+            "SELECT * FROM lockattr.release_beside({},{owner},{whatever},{},{},{})",
+            sql::text(lock),
+            closed.is_some(),
+            closed.unwrap_or_default(),
+            release.may_queue
+        );
+    }
     let leaves_something = release.leave.iter().any(|leave| *leave != Leave::Nothing);
     let leave = if leaves_something { release.leave } else { &[] };
     let (kinds, lengths): (Vec<_>, Vec<_>) = leave
@@ -49,11 +63,8 @@ fn statement(claim: Claim<'_>, release: Release<'_>) -> String {
         ("release", String::new())
     };
     format!(
-        "SELECT * FROM lockattr.{function}({},{},{},{},{},{},{},{}{replies})",
+        "SELECT * FROM lockattr.{function}({},{owner},{whatever},{},{},{},{}{replies})",
         sql::texts(claim.locks.iter().map(String::as_str)),
-        claim.permits,
-        sql::text(claim.owner),
-        sql::optional(release.slot.map(|slot| slot.to_string())),
         sql::texts(kinds),
         sql::array(lengths.iter().map(u64::to_string), "bigint"),
         release.keep_marks,
@@ -74,13 +85,13 @@ mod tests {
         let claim = Claim::new(&locks, "o", Duration::from_secs(1));
         assert_eq!(
             statement(claim, Release::whatever(true)),
-            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],1,E'o',NULL,ARRAY[]::text[],\
+            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],E'o',true,ARRAY[]::text[],\
              ARRAY[]::bigint[],false,true)"
         );
         let leave = [Leave::Nothing, Leave::Done(Duration::from_millis(5))];
         assert_eq!(
             statement(claim, Release::held(0, &leave).keeping_marks()),
-            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],1,E'o',0,\
+            "SELECT * FROM lockattr.release(ARRAY[E'a',E'b']::text[],E'o',false,\
              ARRAY[E'nothing',E'done']::text[],ARRAY[0,5]::bigint[],true,false)"
         );
         let reply = KeptReply::new("json \"it's\"");
@@ -90,8 +101,18 @@ mod tests {
                 Claim::new(&locks[..1], "o", claim.ttl),
                 Release::held(0, &leave)
             ),
-            "SELECT * FROM lockattr.release_replied(ARRAY[E'a']::text[],1,E'o',0,ARRAY[E'done']::text[],\
+            "SELECT * FROM lockattr.release_replied(ARRAY[E'a']::text[],E'o',false,ARRAY[E'done']::text[],\
              ARRAY[5]::bigint[],false,false,ARRAY[E'json \"it''s\"']::text[])"
+        );
+        let reader = Claim::new(&locks[..1], "o", claim.ttl).shared(true);
+        assert_eq!(
+            statement(reader, Release::whatever(true)),
+            "SELECT * FROM lockattr.release_beside(E'a',E'o',true,false,0,true)"
+        );
+        let closed = [Leave::Closed(Duration::from_millis(5))];
+        assert_eq!(
+            statement(reader, Release::held(0, &closed)),
+            "SELECT * FROM lockattr.release_beside(E'a',E'o',false,true,5,false)"
         );
     }
 }

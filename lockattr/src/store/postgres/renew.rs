@@ -61,33 +61,54 @@ impl Postgres {
     }
 }
 
+/// One statement for all: those that others may hold a lock beside are in a table of their own.
 fn statement(leases: &[Held<'_>]) -> String {
-    let (mut indices, mut names, mut owners, mut ttls, mut shorten) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut alone, mut beside) = (Asked::default(), Asked::default());
     for (index, lease) in leases.iter().enumerate() {
-        for name in held_names(lease) {
-            indices.push(index.to_string());
-            names.push(name);
-            owners.push(lease.claim.owner);
-            ttls.push(millis(lease.claim.ttl).to_string());
-            shorten.push(lease.shortens.to_string());
+        let asked = if lease.claim.sharing().is_alone() {
+            &mut alone
+        } else {
+            &mut beside
+        };
+        for lock in lease.claim.locks {
+            asked.add(index, lock, lease);
         }
     }
-    format!(
-        "SELECT * FROM lockattr.renew({},{},{},{},{})",
-        sql::array(indices, "integer"),
-        sql::texts(names.iter().map(String::as_str)),
-        sql::texts(owners),
-        sql::array(ttls, "bigint"),
-        sql::array(shorten, "boolean")
-    )
+    let selects = [(alone, "renew"), (beside, "renew_holders")]
+        .into_iter()
+        .filter(|(asked, _)| !asked.names.is_empty())
+        .map(|(asked, function)| asked.select(function));
+    selects.collect::<Vec<_>>().join(" UNION ALL ")
 }
 
-/// The names of what is held: as the function `lockattr.slot` makes them.
-pub(super) fn held_names(lease: &Held<'_>) -> Vec<String> {
-    match (lease.claim.locks, lease.slot) {
-        ([lock], slot @ 1..) => vec![format!("{{{lock}}}{slot}")],
-        (locks, _) => locks.to_vec(),
+/// What a function is given: an array for each of these, with one of each for every lock of a lease.
+#[derive(Default)]
+struct Asked<'a> {
+    indices: Vec<String>,
+    names: Vec<&'a str>,
+    owners: Vec<&'a str>,
+    ttls: Vec<String>,
+    shorten: Vec<String>,
+}
+
+impl<'a> Asked<'a> {
+    fn add(&mut self, index: usize, lock: &'a str, lease: &Held<'a>) {
+        self.indices.push(index.to_string());
+        self.names.push(lock);
+        self.owners.push(lease.claim.owner);
+        self.ttls.push(millis(lease.claim.ttl).to_string());
+        self.shorten.push(lease.shortens.to_string());
+    }
+
+    fn select(self, function: &str) -> String {
+        format!(
+            "SELECT * FROM lockattr.{function}({},{},{},{},{})",
+            sql::array(self.indices, "integer"),
+            sql::texts(self.names),
+            sql::texts(self.owners),
+            sql::array(self.ttls, "bigint"),
+            sql::array(self.shorten, "boolean")
+        )
     }
 }
 
@@ -99,17 +120,26 @@ mod tests {
     #[test]
     fn leases_are_renewed_by_one_statement() {
         let (one, two) = (["a".to_owned()], ["b".to_owned(), "c".to_owned()]);
-        let slot = Claim::new(&one, "o", Duration::from_secs(1))
+        let permits = Claim::new(&one, "o", Duration::from_secs(1))
             .permits(3)
             .held(2);
         let both = Claim::new(&two, "p", Duration::from_secs(2))
             .held(0)
             .shortening();
+        let alone = |index| {
+            format!(
+                "SELECT * FROM lockattr.renew(ARRAY[{index},{index}]::integer[],\
+                 ARRAY[E'b',E'c']::text[],ARRAY[E'p',E'p']::text[],\
+                 ARRAY[2000,2000]::bigint[],ARRAY[true,true]::boolean[])"
+            )
+        };
+        let beside = "SELECT * FROM lockattr.renew_holders(ARRAY[0]::integer[],\
+             ARRAY[E'a']::text[],ARRAY[E'o']::text[],ARRAY[1000]::bigint[],ARRAY[false]::boolean[])";
+        assert_eq!(statement(&[both]), alone(0));
+        assert_eq!(statement(&[permits]), beside);
         assert_eq!(
-            statement(&[slot, both]),
-            "SELECT * FROM lockattr.renew(ARRAY[0,1,1]::integer[],\
-             ARRAY[E'{a}2',E'b',E'c']::text[],ARRAY[E'o',E'p',E'p']::text[],\
-             ARRAY[1000,2000,2000]::bigint[],ARRAY[false,true,true]::boolean[])"
+            statement(&[permits, both]),
+            format!("{} UNION ALL {beside}", alone(1))
         );
     }
 }

@@ -28,7 +28,7 @@ const SCHEMA_MADE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) const SCHEMA: &str = include_str!("schema.sql");
 
 /// Changes are seen by what has come last in them.
-const NEWEST_FUNCTION: &str = "lockattr.reply(text,bigint)";
+const NEWEST_FUNCTION: &str = "lockattr.take_over(text[],integer,text,text,bigint)";
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -204,7 +204,7 @@ async fn introduce(live: &mut Live, purpose: Purpose) -> Result<(), StoreError> 
                IF NOT EXISTS ( \
                  SELECT FROM pg_catalog.pg_proc p \
                  JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
-                 WHERE n.nspname = 'lockattr' AND p.proname = 'reply' \
+                 WHERE n.nspname = 'lockattr' AND p.proname = 'take_over' \
                ) THEN EXECUTE $schema$ {SCHEMA} $schema$; END IF; \
              END $make$"
         );

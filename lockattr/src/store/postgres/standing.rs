@@ -21,26 +21,25 @@ impl Postgres {
 /// Some locks; each row is of the lock at its place.
 pub(super) fn some<'a>(locks: impl IntoIterator<Item = &'a String>) -> String {
     let locks = sql::texts(locks.into_iter().map(String::as_str));
-    // Names of slots go from `{lock}0` to `{lock}9…`, and `:` comes next.
     format!(
         "WITH asked AS MATERIALIZED (\
            SELECT a.lock, a.at - 1 AS at FROM unnest({locks}) WITH ORDINALITY AS a (lock, at)\
          ), named AS MATERIALIZED (\
-           SELECT a.at, 0 AS slot, l.* FROM asked a JOIN lockattr.locks l ON l.name = a.lock \
+           SELECT a.at, 0 AS slot, 1 AS permits, 1 AS weight, l.name, l.owner, l.state, l.since, l.until \
+           FROM asked a JOIN lockattr.locks l ON l.name = a.lock AND l.owner <> '*' \
            UNION ALL \
-           SELECT a.at, substr(l.name, char_length(a.lock) + 3)::integer, l.* \
-           FROM asked a JOIN lockattr.locks l \
-             ON l.name > '{{' || a.lock || '}}' AND l.name < '{{' || a.lock || '}}:' \
-           WHERE substr(l.name, char_length(a.lock) + 3) ~ '^[0-9]{{1,4}}$'\
+           SELECT a.at, h.slot, h.permits, h.weight, h.lock, h.owner, h.state, h.since, h.until \
+           FROM asked a JOIN lockattr.locks l ON l.name = a.lock AND l.owner = '*' \
+           JOIN lockattr.holders h ON h.lock = a.lock\
          ) SELECT n.at, n.state AS what, n.slot::bigint, n.owner, lockattr.micros(n.since), \
            lockattr.micros(n.until) - lockattr.micros(statement_timestamp()), greatest(n.permits, 0), \
-           CASE n.state WHEN 'done' THEN (\
+           greatest(n.weight, 1), CASE n.state WHEN 'done' THEN (\
              SELECT octet_length(r.reply) - position(' ' IN r.reply) FROM lockattr.replies r \
              WHERE r.name = n.name AND r.since = n.since AND r.reply ~ '^(json|error) '\
            ) END \
          FROM named n WHERE n.until > statement_timestamp() \
          UNION ALL \
-         SELECT a.at, 'waiters', count(*), NULL, NULL, NULL, NULL, NULL \
+         SELECT a.at, 'waiters', count(*), NULL, NULL, NULL, NULL, NULL, NULL \
          FROM asked a JOIN lockattr.waiters w ON w.lock = a.lock WHERE {IS_WAITING} GROUP BY a.at"
     )
 }
@@ -82,9 +81,11 @@ pub(super) fn listed(locks: &[String], answer: &Answer) -> Result<Vec<Listed>, S
             _ => continue,
         };
         let entry = Entry::new(number(slot)?, kind, Some(micros(5)?));
+        let entry = entry.weight(number(value(row, 7)?)?);
         lock.entries
-            .push(entry.replied(value(row, 7)?.parse().ok()));
+            .push(entry.replied(value(row, 8)?.parse().ok()));
         let permits: u32 = number(value(row, 6)?)?;
+        lock.shared |= permits == 0;
         lock.permits = lock.permits.max(Some(permits)).filter(|all| *all > 1);
     }
     listed.retain(|lock| !lock.entries.is_empty() || lock.waiters > 0);

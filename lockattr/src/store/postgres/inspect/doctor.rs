@@ -32,7 +32,7 @@ const TTL: Duration = Duration::from_secs(10);
 const MISSING_RIGHTS: &str = "SELECT 'USAGE on the schema lockattr' \
     WHERE NOT has_schema_privilege('lockattr', 'USAGE') \
     UNION ALL SELECT r || ' on lockattr.' || t \
-    FROM unnest(ARRAY['locks', 'waiters']) AS t, \
+    FROM unnest(ARRAY['locks', 'holders', 'waiters']) AS t, \
       unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS r \
     WHERE NOT has_table_privilege('lockattr.' || t, r) \
     UNION ALL SELECT 'EXECUTE on ' || p.oid::regprocedure \

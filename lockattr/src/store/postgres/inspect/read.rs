@@ -20,7 +20,7 @@ pub(super) fn one(lock: &str) -> String {
     let _ = write!(
         statement,
         " UNION ALL (\
-           SELECT 0, 'waiting', w.place, w.owner, NULL, (extract(epoch FROM w.ttl) * 1000000)::bigint, NULL, NULL \
+           SELECT 0, 'waiting', w.place, w.owner, NULL, (extract(epoch FROM w.ttl) * 1000000)::bigint, NULL, NULL, NULL \
            FROM lockattr.waiters w WHERE w.lock = {} AND {IS_WAITING} ORDER BY w.place LIMIT {MOST_SHOWN}\
          ) ORDER BY at, what, slot",
         sql::text(lock)
