@@ -151,12 +151,14 @@ impl Claims {
         self.changed.notify_waiters();
     }
 
-    /// A wake-up has brought the node's vote.
+    /// A wake-up has brought the node's vote. Of a claim that stands in no queue it is one that was given back
+    /// before the wake-up was told, or may have been: it counts once the node says so.
     pub(super) fn handed(&self, owner: &str, until: Instant) {
         let mut entries = self.entries();
         let entry = entries.entry(owner.to_owned());
         let entry = entry.or_insert_with(|| ClaimedVote::new(Phase::Asking));
-        entry.standing = Standing::Granted(Some(until));
+        let is_known = !entry.returning && entry.standing != Standing::Nothing;
+        entry.standing = Standing::Granted(is_known.then_some(until));
     }
 
     /// Until when a vote may be relied on that a wake-up has brought since the last time.
