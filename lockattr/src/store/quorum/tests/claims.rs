@@ -65,7 +65,7 @@ async fn one_that_waits_may_stand_in_the_queue_whatever_place_it_was_told() {
         }
         asked(&node, true, busy).await;
         // A lease stands in no queue.
-        node.claims.hold(OWNER);
+        node.claims.hold(OWNER, Instant::now() + TTL);
         assert!(node.claims.is_owed(OWNER), "{place:?}");
         assert!(node.claims.released(OWNER, Found::Another), "{place:?}");
     }
@@ -91,7 +91,7 @@ async fn a_claim_is_given_back_once_at_a_time_and_asks_for_nothing_meanwhile() {
 async fn a_claim_that_has_ended_is_held_no_more() {
     let node = node();
     asked(&node, false, granted()).await;
-    node.claims.hold(OWNER);
+    node.claims.hold(OWNER, Instant::now() + TTL);
     assert!(node.claims.is_held(OWNER));
     node.claims.end(OWNER);
     let asking = node.claims.begin(OWNER, Phase::Held, false).await;
