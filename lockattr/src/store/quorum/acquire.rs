@@ -224,7 +224,9 @@ impl Quorum {
             if !node.is_open() {
                 continue;
             }
-            let mut request = node.acquire(claim, Attempt::again(wait));
+            // What a reader is asked for first is not to be looked for in a queue.
+            let again = claim.sharing.is_alone() || node.claims.is_known(&claim.owner);
+            let mut request = node.acquire(claim, Attempt { again, wait });
             let answer = self.context.within(SILENT, request.answer.as_mut()).await;
             match answer {
                 Ok(Ok(Acquired::Granted { until, .. })) => return First::Granted(index, until),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use lockattr::{Client, Error, Lease, LossCause, Status};
 use tests::checker::{self, KILL, SHARED};
 use tests::record::{Event, Record};
+use tests::server::{Commands, Server};
 use tests::wait;
 use tests::worker::{self, Worker};
 use tokio::task::JoinHandle;
@@ -211,6 +212,65 @@ async fn a_key_that_stays_closed_by_a_reader_is_closed_to_writers_alone() {
     nodes.nothing_left().await;
 }
 
+/// What each node is asked for: once a step, and of a call that is refused the first one alone, and all for who holds it.
+#[tokio::test]
+async fn each_form_asks_each_node_once_a_step() {
+    let nodes = Nodes::start(3);
+    let (locks, elsewhere) = (nodes.client().await, nodes.client().await);
+    let lock = |locks: &Client, is_shared| {
+        let request = locks.lock(KEY).ttl(60 * SECOND);
+        if is_shared { request.shared() } else { request }
+    };
+    // The scripts are known.
+    for is_shared in [true, false] {
+        for locks in [&locks, &elsewhere] {
+            let lease = lock(locks, is_shared).acquire().await.unwrap();
+            let lease = elsewhere.take_up(lease.hand_off().unwrap()).await.unwrap();
+            nap(50).await;
+            lease.release().await.unwrap();
+            nodes.nothing_left().await;
+        }
+    }
+    let asked = async |before: &[Commands]| {
+        // A third node answers when the call is over.
+        nap(50).await;
+        let each = nodes.servers.iter().zip(before);
+        let each = each.map(|(server, before)| {
+            let since = server.commands().since(before);
+            // A script may set what it takes over.
+            match since.of("evalsha") {
+                0 => since.of("set"),
+                sent => sent,
+            }
+        });
+        each.collect::<Vec<_>>()
+    };
+    let before = || -> Vec<_> { nodes.servers.iter().map(Server::commands).collect() };
+    for is_shared in [false, true] {
+        let start = before();
+        let lease = lock(&locks, is_shared).acquire().await.unwrap();
+        assert_eq!(asked(&start).await, [1; 3], "taken, shared {is_shared}");
+        let start = before();
+        assert!(is_busy(&lock(&elsewhere, !is_shared).acquire().await));
+        let refused = asked(&start).await;
+        // The script after a `SET`; or the first node, and then all for who holds it.
+        let most = if is_shared { 3 } else { 4 };
+        let is_few = refused.iter().sum::<u64>() <= most;
+        assert!(is_few, "refused, shared {is_shared}: {refused:?}");
+        let start = before();
+        let lease = elsewhere.take_up(lease.hand_off().unwrap()).await.unwrap();
+        assert_eq!(asked(&start).await, [1; 3], "taken up, shared {is_shared}");
+        let start = before();
+        lease.release().await.unwrap();
+        assert_eq!(
+            asked(&start).await,
+            [1; 3],
+            "given back, shared {is_shared}"
+        );
+        nodes.nothing_left().await;
+    }
+}
+
 #[tokio::test]
 async fn calls_that_are_dropped_leave_no_reader() {
     let nodes = Nodes::start(3);
@@ -270,7 +330,7 @@ fn neither_starves_under_a_stream_of_the_others() {
     findings.assert_clean();
     assert!(reads >= 60 && enters - reads >= 15, "{reads} of {enters}");
     wait::block_until("the last ttl is over", || {
-        let keys = nodes.servers.iter().flat_map(tests::server::Server::keys);
+        let keys = nodes.servers.iter().flat_map(Server::keys);
         keys.filter(|key| !key.starts_with("lock:token:")).count() == 0
     });
 }
