@@ -22,7 +22,7 @@
 //! - Tokens that grow over a restart need the node's counters or its clock: of a minority that has lost its
 //!   counters, the clocks have to be right to within the time from one grant to the next.
 //!
-//! Steps: `acquire`, `renew`, `release` and `token`, each with the rule by which `votes` counts. A `node` is the
+//! Steps: `acquire`, `renew`, `release`, `take_over` and `token`, each with the rule by which `votes` counts. A `node` is the
 //! store that it is, with what is known of it: `health` says whether it is asked, and `claims` what it has of
 //! each claim, so that what comes late is given back.
 
@@ -32,8 +32,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
-    Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 use crate::runtime::clock::Clock;
@@ -53,6 +53,7 @@ mod release;
 mod renew;
 mod requests;
 mod standing;
+mod take_over;
 #[cfg(test)]
 mod tests;
 mod token;
@@ -131,8 +132,14 @@ impl Store for Quorum {
         limits
             .shortest_ttl(shortest_ttl.unwrap_or(limits.shortest_ttl))
             .several_locks(of_nodes().all(|limits| limits.several_locks))
-            // Which slot is free differs from node to node.
+            // A majority is too few to count by. Of n permits each of k nodes grants n, which are n × k in all, and a
+            // holder of one takes m = k / 2 + 1 of these: n × k / m may hold one each, up to almost 2 × n. Of two
+            // permits on three nodes, three may: with nodes 1 and 2, 2 and 3, 1 and 3. For n holders to leave too
+            // little for one more, m has to be larger than n × k / (n + 1), which is all nodes from n = k - 1 on: then
+            // none may be away.
             .permits(false)
+            .shared(of_nodes().all(|limits| limits.shared))
+            .hand_off(of_nodes().all(|limits| limits.hand_off))
             .longest_reply(self.longest_reply)
             .longest_answer(2 * self.longest_answer)
     }
@@ -151,6 +158,10 @@ impl Store for Quorum {
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(self.release_votes(Arc::new(claim.into()), release))
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(self.take_votes_over(lease, new_owner))
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::topology::{Scene, Servers};
 use crate::proxy::{Proxy, Treatment, Way};
-use crate::roles::{WITHOUT_SHARING, WITHOUT_SLOTS};
+use crate::roles::WITHOUT_SLOTS;
 use crate::server::Server;
 
 const FROZEN: &str = "minority frozen";
@@ -122,7 +122,7 @@ impl Servers for Nodes {
     }
 
     fn words(&self) -> Vec<String> {
-        vec![WITHOUT_SLOTS.to_owned(), WITHOUT_SHARING.to_owned()]
+        vec![WITHOUT_SLOTS.to_owned()]
     }
 
     fn faults(&self) -> Vec<&'static str> {

@@ -234,3 +234,21 @@ mod alone {
         assert!(store.is_free());
     }
 }
+
+#[tokio::test]
+async fn what_a_store_does_not_say_that_it_can_is_refused() {
+    let locks = Sleeping::default().client();
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let off = lease.hand_off().unwrap_err();
+    let memory = Client::builder().store(Memory::new()).unwrap();
+    let lease = memory.lock("sync:43").acquire().await.unwrap();
+    let text = lease.hand_off().unwrap();
+    let up = locks.take_up(&text).await.unwrap_err();
+    let shared = locks.lock("sync:44").shared().acquire().await.unwrap_err();
+    for (told, why) in [(off, "taken up"), (up, "taken up"), (shared, "no readers")] {
+        let Error::Invalid { reason, .. } = told else {
+            panic!("{told:?}")
+        };
+        assert!(reason.contains(why), "{reason}");
+    }
+}

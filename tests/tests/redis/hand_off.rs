@@ -231,11 +231,6 @@ async fn what_cannot_be_handed_off_is_refused_and_says_why() {
     let _: () = server.ask("DEL lock:other");
     wait::until("it is told", || lease.remaining().is_zero()).await;
     is_lost(lease.hand_off(), LossCause::Deleted);
-    let servers: Vec<_> = (0..3).map(|_| Server::start()).collect();
-    let urls = servers.iter().map(Server::url);
-    let quorum = Client::builder().quorum(urls).await.unwrap();
-    let lease = quorum.lock("k").acquire().await.unwrap();
-    refused(lease.hand_off(), "store");
     let text = locks
         .lock("k2")
         .acquire()
@@ -243,7 +238,6 @@ async fn what_cannot_be_handed_off_is_refused_and_says_why() {
         .unwrap()
         .hand_off()
         .unwrap();
-    refused(quorum.take_up(&text).await, "store");
     let other = Client::builder().prefix("app:").connect(server.url());
     refused(other.await.unwrap().take_up(&text).await, "another prefix");
 }

@@ -12,6 +12,8 @@ use crate::support::{BOUND, nap};
 mod answers;
 mod away;
 mod connecting;
+mod hand_off;
+mod readers;
 mod restarts;
 mod together;
 

@@ -7,6 +7,13 @@
 //! The one that has it, and finds the others held, keeps it, so that those behind it stay behind it, and
 //! queues at the others as well.
 //!
+//! Readers hold the lock beside one another, and may be many. They ask the first node first in any case, since it has
+//! the queue: of all nodes at once a majority would grant them the lock past a writer that waits. So neither they nor
+//! writers starve, by the order of that node; where clients do not agree on which one that is, by that of all nodes
+//! in whose queues those stand who have their first node's vote. A majority that refuses a claim may name a reader
+//! each, and two nodes may refuse one that waits behind others for different reasons: who holds the lock is asked for
+//! then.
+//!
 //! A call that ends without a lease gives back what it has got: at once where a node has answered, and when
 //! it answers where it has not.
 
@@ -75,7 +82,7 @@ impl Quorum {
     ) -> Result<Acquired, StoreError> {
         let begun = self.context.now();
         let mut seen = None;
-        if attempt.wait.is_zero() || !attempt.again {
+        if claim.sharing.is_alone() && (attempt.wait.is_zero() || !attempt.again) {
             let now = Attempt {
                 wait: Duration::ZERO,
                 ..attempt
@@ -90,7 +97,7 @@ impl Quorum {
                     }
                 }
                 VotesOutcome::Unavailable(error) => return Err(error),
-                VotesOutcome::Open | VotesOutcome::Split(_) => {}
+                VotesOutcome::Open | VotesOutcome::Split(..) => {}
             }
         }
         Box::pin(self.contend(&claim, attempt.wait, begun, seen)).await
@@ -136,26 +143,33 @@ impl Quorum {
         loop {
             let asked = self.context.now();
             let outcome = match self.ask_first(claim, wait).await {
-                First::Granted(node, until) => self.ask_others(claim, wait, node, until).await,
+                First::Granted(node, until) => {
+                    self.ask_others(claim, wait, (node, until), begun).await
+                }
                 First::Refused(busy @ Acquired::Busy { .. }) if waits => return Ok(busy),
                 First::Refused(busy @ Acquired::Busy { .. }) => {
                     let first = self.rival(&busy);
                     looks += 1;
+                    // One that may stand behind a writer asks no other node before it is known to be none.
+                    if let Some(held) = self.stands_behind(claim, &busy).await {
+                        self.give_up(claim);
+                        return Ok(held);
+                    }
                     if first.is_still(first_seen.as_ref()) || looks % LOOKS == 0 {
-                        self.ask_all(claim, Attempt::again(Duration::ZERO), patient)
-                            .await
+                        let asked = self.ask_all(claim, Attempt::again(Duration::ZERO), patient);
+                        self.named(claim, asked.await, begun).await
                     } else {
                         // Whoever has that vote goes on to ask for the others, which is not to be disturbed.
                         // It asks for this one anew as long as it goes on.
                         first_seen = Some(first);
                         let taken = self.context.now().saturating_duration_since(asked);
                         self.context.sleep(between(2 * taken, 4 * taken)).await;
-                        VotesOutcome::Split(Err(votes::split()))
+                        VotesOutcome::Split(Err(votes::split()), None)
                     }
                 }
                 First::Refused(_) | First::Silent => {
-                    self.ask_all(claim, Attempt::again(Duration::ZERO), patient)
-                        .await
+                    let asked = self.ask_all(claim, Attempt::again(Duration::ZERO), patient);
+                    self.named(claim, asked.await, begun).await
                 }
             };
             let rival = match outcome {
@@ -169,7 +183,7 @@ impl Quorum {
                 },
                 VotesOutcome::Unavailable(error) => return Err(error),
                 VotesOutcome::Open => Err(votes::split()),
-                VotesOutcome::Split(rival) => rival,
+                VotesOutcome::Split(rival, _) => rival,
             };
             if self.context.now() >= last {
                 self.give_up(claim);
@@ -210,7 +224,9 @@ impl Quorum {
             if !node.is_open() {
                 continue;
             }
-            let mut request = node.acquire(claim, Attempt::again(wait));
+            // What a reader is asked for first is not to be looked for in a queue.
+            let again = claim.sharing.is_alone() || node.claims.is_known(&claim.owner);
+            let mut request = node.acquire(claim, Attempt { again, wait });
             let answer = self.context.within(SILENT, request.answer.as_mut()).await;
             match answer {
                 Ok(Ok(Acquired::Granted { until, .. })) => return First::Granted(index, until),
@@ -227,8 +243,8 @@ impl Quorum {
         &self,
         claim: &Arc<OwnedClaim>,
         wait: Duration,
-        first: usize,
-        until: Instant,
+        (first, until): (usize, Instant),
+        begun: Instant,
     ) -> VotesOutcome {
         let mut votes = Votes::of(self.nodes.len(), self.context.now());
         votes.put(first, Ok(Acquired::granted(0, until)), self.context.now());
@@ -247,6 +263,7 @@ impl Quorum {
         }
         let requests = Requests::new(asked.into_iter());
         let outcome = self.count(claim, votes, requests, patient).await;
+        let outcome = self.named(claim, outcome, begun).await;
         match outcome {
             VotesOutcome::Won(_) => outcome,
             // It stays the first of those who wait.
@@ -254,7 +271,7 @@ impl Quorum {
                 VotesOutcome::Refused(busy.queued(0))
             }
             // It goes on asking with this vote in hand.
-            VotesOutcome::Split(_) | VotesOutcome::Open => {
+            VotesOutcome::Split(..) | VotesOutcome::Open => {
                 // One alone has that of the first node, and keeps what it has got.
                 for (index, node) in self.nodes.iter().enumerate() {
                     if first > 0 && index != first {
@@ -309,9 +326,41 @@ impl Quorum {
         outcome
     }
 
+    /// A split is a refusal where somebody has a majority after all, whom those who refuse do not name.
+    async fn named(
+        &self,
+        claim: &OwnedClaim,
+        outcome: VotesOutcome,
+        begun: Instant,
+    ) -> VotesOutcome {
+        let VotesOutcome::Split(_, disputed) = &outcome else {
+            return outcome;
+        };
+        // Rivals to have it alone may be giving their votes back.
+        let is_soon = claim.sharing.is_alone() && self.context.now() < begun + NEW;
+        let lock = disputed.filter(|lock| !is_soon && *lock < claim.locks.len());
+        let Some(lock) = lock else {
+            return outcome;
+        };
+        let held = self.held_by_majority(lock, &claim.locks[lock], None).await;
+        held.map_or(outcome, VotesOutcome::Refused)
+    }
+
+    /// Who holds the lock that a reader was refused by its first node, unless that may not be so at the others.
+    async fn stands_behind(&self, claim: &OwnedClaim, refusal: &Acquired) -> Option<Acquired> {
+        let Acquired::Busy { lock, owner, .. } = refusal else {
+            return None;
+        };
+        if claim.sharing.is_alone() {
+            return None;
+        }
+        let key = claim.locks.get(*lock)?;
+        self.held_by_majority(*lock, key, Some(owner)).await
+    }
+
     fn won(&self, claim: &Arc<OwnedClaim>, until: Instant) -> Acquired {
         for node in self.nodes.iter() {
-            node.claims.hold(&claim.owner);
+            node.claims.hold(&claim.owner, until);
             // It stands in no queue any more.
             node.give_back_what_is_owed(claim);
         }
@@ -319,7 +368,7 @@ impl Quorum {
     }
 
     /// Gives back at every node what the claim has got, or gets yet.
-    fn give_up(&self, claim: &Arc<OwnedClaim>) {
+    pub(super) fn give_up(&self, claim: &Arc<OwnedClaim>) {
         for node in self.nodes.iter() {
             node.claims.end(&claim.owner);
             node.give_back_what_is_owed(claim);

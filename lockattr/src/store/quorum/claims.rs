@@ -6,8 +6,11 @@
 //!
 //! What is given back of a claim must not meet what the same claim asks for anew. So a node is asked for one
 //! thing of a claim at a time.
+//!
+//! A lease that is handed off is never given back here: it is forgotten some time after its votes have expired.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,10 +20,15 @@ use super::super::{Acquired, Found};
 use super::node::QuorumNode;
 use crate::error::StoreError;
 
+/// As many claims are known at least before those whose time is over are looked for.
+pub(super) const SWEPT_FROM: usize = 1024;
+
 /// The claims of one node, by owner.
 #[derive(Default)]
 pub(super) struct Claims {
     entries: Mutex<HashMap<String, ClaimedVote>>,
+    /// With so many claims those whose time is over are taken out.
+    sweep_at: AtomicUsize,
     /// A request or a release was answered.
     changed: Notify,
 }
@@ -48,6 +56,8 @@ struct ClaimedVote {
     /// A request was not answered, and may still be carried out.
     in_doubt: bool,
     standing: Standing,
+    /// Of a lease, when its votes expire unless they are renewed.
+    until: Option<Instant>,
 }
 
 /// What a claim was answered last.
@@ -69,6 +79,7 @@ impl ClaimedVote {
             returning: false,
             in_doubt: false,
             standing: Standing::Nothing,
+            until: None,
         }
     }
 
@@ -151,12 +162,14 @@ impl Claims {
         self.changed.notify_waiters();
     }
 
-    /// A wake-up has brought the node's vote.
+    /// A wake-up has brought the node's vote. Of a claim that stands in no queue it is one that was given back
+    /// before the wake-up was told, or may have been: it counts once the node says so.
     pub(super) fn handed(&self, owner: &str, until: Instant) {
         let mut entries = self.entries();
         let entry = entries.entry(owner.to_owned());
         let entry = entry.or_insert_with(|| ClaimedVote::new(Phase::Asking));
-        entry.standing = Standing::Granted(Some(until));
+        let is_known = !entry.returning && entry.standing != Standing::Nothing;
+        entry.standing = Standing::Granted(is_known.then_some(until));
     }
 
     /// Until when a vote may be relied on that a wake-up has brought since the last time.
@@ -191,9 +204,47 @@ impl Claims {
     }
 
     /// The claim is a lease from now on.
-    pub(super) fn hold(&self, owner: &str) {
+    pub(super) fn hold(&self, owner: &str, until: Instant) {
         if let Some(entry) = self.entries().get_mut(owner) {
             entry.phase = Phase::Held;
+            entry.until = Some(until);
+        }
+    }
+
+    /// The node's votes for leases last until then.
+    pub(super) fn renewed<'a>(&self, owners: impl Iterator<Item = (&'a str, Instant)>) {
+        let mut entries = self.entries();
+        for (owner, until) in owners {
+            if let Some(entry) = entries.get_mut(owner) {
+                entry.until = entry.until.max(Some(until));
+            }
+        }
+    }
+
+    /// Takes out leases that nobody has given back, long enough after their votes have expired.
+    pub(super) fn sweep(&self, now: Instant) {
+        let mut entries = self.entries();
+        if entries.len() < self.sweep_at.load(Ordering::Relaxed).max(SWEPT_FROM) {
+            return;
+        }
+        entries.retain(|_, entry| {
+            let is_idle = !entry.asking && !entry.returning && !entry.in_doubt;
+            let is_over = entry.until.is_some_and(|until| until < now);
+            !(is_idle && is_over && entry.phase == Phase::Held)
+        });
+        let left = entries.len();
+        self.sweep_at.store(2 * left, Ordering::Relaxed);
+    }
+
+    /// Another owner has the votes of a lease now.
+    pub(super) fn taken_over(&self, owner: &str) {
+        let mut entries = self.entries();
+        if let Some(entry) = entries.get_mut(owner) {
+            if entry.asking || entry.returning || entry.in_doubt {
+                entry.phase = Phase::Ended;
+            } else {
+                entries.remove(owner);
+            }
         }
     }
 

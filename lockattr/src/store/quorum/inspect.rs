@@ -5,7 +5,7 @@
 //! `show` tells it as what each node has. Nodes that do not answer are missing, and a list needs a majority.
 
 use super::Quorum;
-use super::judged::{entries, is_same};
+use super::judged::{entries, is_same, shared};
 use super::votes::{majority, unavailable};
 use crate::error::StoreError;
 use crate::runtime::together::all;
@@ -47,9 +47,11 @@ impl Quorum {
         };
         let listed: Vec<_> = known().map(|shown| &shown.listed).collect();
         let entries = entries(&listed, self.nodes.len());
+        let is_shared = shared(&listed, self.nodes.len());
         let queue = queue(known().map(|shown| shown.queue.as_slice()));
         let waiters = u64::try_from(queue.len()).unwrap_or(u64::MAX);
         let listed = Listed::new(lock, entries, waiters);
+        let listed = listed.shared(is_shared);
         let parts = answers.into_iter().map(|(part, answer)| {
             let entries = answer.map(|shown| shown.listed.entries);
             Part::new(part, entries)
@@ -64,13 +66,12 @@ impl Quorum {
         }
         // By the clock of each node it stands there since another moment.
         let shown = node.show(lock).await?;
-        let mut found = shown.listed.entries.iter();
-        match found.find(|found| found.slot == entry.slot) {
-            None => Ok(Ended::Gone),
-            Some(own) if is_same(&own.kind, &entry.kind) && !is_later(&own.kind, &entry.kind) => {
-                node.end(lock, own).await
-            }
-            Some(_) => Ok(Ended::Changed),
+        let found = &shown.listed.entries;
+        match found.iter().find(|own| is_same(&own.kind, &entry.kind)) {
+            Some(own) if !is_later(&own.kind, &entry.kind) => node.end(lock, own).await,
+            // Other readers have not taken its place.
+            None if found.is_empty() || shown.listed.shared => Ok(Ended::Gone),
+            _ => Ok(Ended::Changed),
         }
     }
 

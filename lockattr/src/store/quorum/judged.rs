@@ -1,5 +1,6 @@
 //! What the words of several nodes about a lock come to.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::votes::majority;
@@ -8,17 +9,18 @@ use crate::store::{Entry, EntryKind, Listed};
 /// What a majority of so many nodes has of a lock.
 pub(super) fn entries(known: &[&Listed], nodes: usize) -> Vec<Entry> {
     let needed = majority(nodes);
-    let all: Vec<_> = known.iter().flat_map(|listed| &listed.entries).collect();
+    // By what of it is the same at every node: each has its own clock, and there may be many readers.
+    let mut named: BTreeMap<_, Vec<&Entry>> = BTreeMap::new();
+    for entry in known.iter().flat_map(|listed| &listed.entries) {
+        let named = named.entry((entry.slot, name(&entry.kind)));
+        named.or_default().push(entry);
+    }
     let mut judged: Vec<Entry> = Vec::new();
-    for entry in &all {
-        let is_it = |other: &Entry| other.slot == entry.slot && is_same(&other.kind, &entry.kind);
-        if judged.iter().any(is_it) {
-            continue;
-        }
-        let same: Vec<_> = all.iter().filter(|other| is_it(other)).collect();
+    for same in named.into_values() {
         if same.len() < needed {
             continue;
         }
+        let entry = same[0];
         // It stands as long as a majority has it; what never ends comes last.
         let mut remaining: Vec<_> = same.iter().map(|entry| entry.remaining).collect();
         remaining.sort_unstable_by_key(|remaining| (remaining.is_none(), *remaining));
@@ -28,19 +30,25 @@ pub(super) fn entries(known: &[&Listed], nodes: usize) -> Vec<Entry> {
         let judged_entry = Entry::new(entry.slot, of(&entry.kind, latest), remaining);
         judged.push(judged_entry.replied(reply));
     }
-    judged.sort_by_key(|entry| entry.slot);
     judged
 }
 
-/// Whether two nodes mean the same: each has its own clock.
+/// Whether readers hold a lock, as a majority of so many nodes has it.
+pub(super) fn shared(known: &[&Listed], nodes: usize) -> bool {
+    known.iter().filter(|listed| listed.shared).count() >= majority(nodes)
+}
+
+/// Whether two nodes mean the same.
 pub(super) fn is_same(one: &EntryKind, other: &EntryKind) -> bool {
-    match (one, other) {
-        (EntryKind::Held { owner, .. }, EntryKind::Held { owner: other, .. })
-        | (EntryKind::Closed { owner, .. }, EntryKind::Closed { owner: other, .. }) => {
-            owner == other
-        }
-        (EntryKind::Done { .. }, EntryKind::Done { .. }) => true,
-        (one, other) => one == other,
+    name(one) == name(other)
+}
+
+fn name(kind: &EntryKind) -> (u8, &str) {
+    match kind {
+        EntryKind::Held { owner, .. } => (0, owner),
+        EntryKind::Closed { owner, .. } => (1, owner),
+        EntryKind::Done { .. } => (2, ""),
+        EntryKind::Foreign { found } => (3, found),
     }
 }
 

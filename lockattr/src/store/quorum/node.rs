@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::{Acquired, Attempt, Found, Held, Renewed, Store, Token};
+use super::super::{Acquired, Attempt, Found, Held, Renewal, Renewed, Store, Token};
 use super::claims::{Claims, Phase, Returning};
 use super::context::QuorumContext;
 use super::health::Health;
@@ -49,6 +49,7 @@ impl QuorumNode {
         let (node, claim) = (Arc::clone(self), Arc::clone(claim));
         Request::new(|sent| async move {
             node.is_ready(&claim).await?;
+            node.claims.sweep(node.context.now());
             let waits = !attempt.wait.is_zero();
             let asking = node.claims.begin(&claim.owner, Phase::Asking, waits).await;
             sent.now();
@@ -98,6 +99,14 @@ impl QuorumNode {
                 Err(_) => Err(StoreError::in_doubt("leases were not renewed in time")),
             };
             node.health.heard(&answer);
+            if let Ok(each) = &answer {
+                let each = leases.iter().zip(each);
+                node.claims
+                    .renewed(each.filter_map(|(lease, answer)| match answer {
+                        Ok(Renewal::Until(until)) => Some((lease.claim.owner.as_str(), *until)),
+                        _ => None,
+                    }));
+            }
             answer
         })
     }
@@ -135,7 +144,11 @@ impl QuorumNode {
 
     /// Goes on with a request that its call does not wait for any more. What it is granted is a further
     /// vote of its lease, or given back where there is none.
-    pub(super) fn go_on(self: &Arc<Self>, claim: &Arc<OwnedClaim>, request: Request<Acquired>) {
+    pub(super) fn go_on<T: Send + 'static>(
+        self: &Arc<Self>,
+        claim: &Arc<OwnedClaim>,
+        request: Request<T>,
+    ) {
         if !request.is_sent() {
             return;
         }

@@ -4,26 +4,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Claim, Held, Leave, Release};
+use super::super::{Claim, Held, Leave, Release, Sharing};
 
 /// A [`Claim`].
 #[derive(Debug)]
 pub(super) struct OwnedClaim {
-    locks: Vec<String>,
+    pub(super) locks: Vec<String>,
+    pub(super) sharing: Sharing,
     pub(super) owner: String,
     pub(super) ttl: Duration,
 }
 
 impl OwnedClaim {
     pub(super) fn claim(&self) -> Claim<'_> {
-        Claim::new(&self.locks, &self.owner, self.ttl)
+        Claim::new(&self.locks, &self.owner, self.ttl).with(self.sharing)
     }
 
     /// Of somebody who holds nothing.
     pub(super) fn of_nobody(&self) -> Self {
+        self.of("nobody")
+    }
+
+    /// The same of another owner.
+    pub(super) fn of(&self, owner: &str) -> Self {
         Self {
             locks: self.locks.clone(),
-            owner: "nobody".to_owned(),
+            sharing: self.sharing,
+            owner: owner.to_owned(),
             ttl: self.ttl,
         }
     }
@@ -33,6 +40,7 @@ impl From<Claim<'_>> for OwnedClaim {
     fn from(claim: Claim<'_>) -> Self {
         Self {
             locks: claim.locks.to_vec(),
+            sharing: claim.sharing(),
             owner: claim.owner.to_owned(),
             ttl: claim.ttl,
         }

@@ -13,9 +13,11 @@ use super::Quorum;
 use crate::runtime::background::Background;
 
 mod claims;
+mod readers;
 mod rivals;
 mod silent;
 mod stand_in;
+mod take_over;
 mod tokens;
 mod votes;
 

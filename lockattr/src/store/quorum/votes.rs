@@ -29,8 +29,9 @@ pub(super) enum VotesOutcome {
     /// Too many of the nodes cannot be asked.
     Unavailable(StoreError),
     /// Nobody has a majority, as far as it is known: the rival who may have one among the nodes that have not
-    /// answered, or else what is to be said of it.
-    Split(Result<Acquired, StoreError>),
+    /// answered, or else what is to be said of it; and the lock that so many nodes refuse as busy that no majority
+    /// can be had, where there is one.
+    Split(Result<Acquired, StoreError>, Option<usize>),
 }
 
 /// The answers of the nodes to one claim.
@@ -91,11 +92,18 @@ impl Votes {
         let may_have_won = strongest.filter(|(strength, refusal)| {
             matches!(refusal, Acquired::Busy { .. }) && strength + unknown >= needed
         });
-        VotesOutcome::Split(match may_have_won {
+        let busy = refusals.iter().filter_map(|refusal| match refusal {
+            Acquired::Busy { lock, .. } => Some(*lock),
+            _ => None,
+        });
+        let busy: Vec<_> = busy.collect();
+        let disputed = busy.first().filter(|_| busy.len() > nodes - needed);
+        let rival = match may_have_won {
             Some((_, refusal)) => Ok(self.refused(refusal, now)),
             None if errors.is_empty() => Err(split()),
             None => Err(unavailable(nodes, &errors)),
-        })
+        };
+        VotesOutcome::Split(rival, disputed.copied())
     }
 
     fn answers(&self) -> impl Iterator<Item = &Result<Acquired, StoreError>> {

@@ -131,3 +131,41 @@ async fn a_node_that_is_down_is_told_and_a_majority_is_needed() {
     let ended = inspector.end("sync:42", &entry.unwrap()[0]).await;
     assert!(ended.is_err(), "{ended:?}");
 }
+
+/// One by one, and one that has left the key closed beside one that reads: by each node since another moment.
+#[tokio::test]
+async fn readers_are_listed_shown_and_ended() {
+    let servers = start();
+    let locks = connected(&servers).await;
+    let reader = || locks.lock("doc").shared();
+    let closed = reader().min_hold(Duration::from_secs(60));
+    closed.acquire().await.unwrap().release().await.unwrap();
+    let held = reader().acquire().await.unwrap();
+    let at_all = || {
+        servers
+            .iter()
+            .all(|server| server.holders("lock:doc").len() == 2)
+    };
+    wait::until("all nodes have both", at_all).await;
+    let listed = list(&locks, "").await;
+    assert!(listed["doc"].shared);
+    let shown = show(&locks, "doc").await.listed;
+    assert_eq!(
+        (shown.entries.len(), shown.shared, shown.permits),
+        (2, true, None)
+    );
+    let is_closed =
+        |entry: &&lockattr::store::inspect::Entry| matches!(entry.kind, EntryKind::Closed { .. });
+    let entry = shown.entries.iter().find(is_closed).expect("it is closed");
+    let inspector = locks.inspect().unwrap();
+    for expected in [Ended::Ended, Ended::Gone] {
+        assert_eq!(inspector.end("doc", entry).await.unwrap(), expected);
+    }
+    let shown = show(&locks, "doc").await.listed;
+    assert_eq!(shown.entries.len(), 1);
+    assert!(is_held_by(&shown.entries[0], &held));
+    let ended = inspector.end("doc", &shown.entries[0]).await.unwrap();
+    assert_eq!(ended, Ended::Ended);
+    held.release().await.expect_err("it was ended");
+    drop(locks.lock("doc").acquire().await.unwrap());
+}

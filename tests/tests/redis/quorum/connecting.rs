@@ -51,10 +51,6 @@ async fn what_is_no_quorum_is_refused_with_what_to_do() {
         Err(Error::Invalid { reason, .. }) => assert!(reason.contains("one holder"), "{reason}"),
         other => panic!("{other:?}"),
     }
-    match locks.lock(KEY).shared().acquire().await {
-        Err(Error::Invalid { reason, .. }) => assert!(reason.contains("no readers"), "{reason}"),
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]

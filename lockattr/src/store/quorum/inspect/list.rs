@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::super::Quorum;
-use super::super::judged::entries;
+use super::super::judged::{entries, shared};
 use super::super::votes::{majority, unavailable};
 use crate::error::StoreError;
 use crate::runtime::together::all;
@@ -90,8 +90,9 @@ impl<'a> QuorumLocks<'a> {
                 continue;
             }
             let waiters = told.iter().map(|listed| listed.waiters).max();
-            page.locks
-                .push(Listed::new(lock, found, waiters.unwrap_or(0)));
+            let is_shared = shared(&told, self.quorum.nodes.len());
+            let listed = Listed::new(lock, found, waiters.unwrap_or(0));
+            page.locks.push(listed.shared(is_shared));
         }
         let looks = again
             .iter()

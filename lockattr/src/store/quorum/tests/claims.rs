@@ -65,7 +65,7 @@ async fn one_that_waits_may_stand_in_the_queue_whatever_place_it_was_told() {
         }
         asked(&node, true, busy).await;
         // A lease stands in no queue.
-        node.claims.hold(OWNER);
+        node.claims.hold(OWNER, Instant::now() + TTL);
         assert!(node.claims.is_owed(OWNER), "{place:?}");
         assert!(node.claims.released(OWNER, Found::Another), "{place:?}");
     }
@@ -91,11 +91,38 @@ async fn a_claim_is_given_back_once_at_a_time_and_asks_for_nothing_meanwhile() {
 async fn a_claim_that_has_ended_is_held_no_more() {
     let node = node();
     asked(&node, false, granted()).await;
-    node.claims.hold(OWNER);
+    node.claims.hold(OWNER, Instant::now() + TTL);
     assert!(node.claims.is_held(OWNER));
     node.claims.end(OWNER);
     let asking = node.claims.begin(OWNER, Phase::Held, false).await;
     assert!(!node.claims.is_held(OWNER));
     asking.answered(&Ok(granted()));
     assert!(node.claims.is_owed(OWNER));
+}
+
+/// A wake-up may be told late: after what it brings was given back by a call that goes on.
+#[tokio::test]
+async fn a_wake_up_brings_no_vote_that_was_given_back() {
+    let until = Instant::now() + TTL;
+    let node = node();
+    asked(&node, true, Acquired::busy(0, "another", TTL)).await;
+    node.claims.handed(OWNER, until);
+    assert_eq!(node.claims.take_handed(OWNER), Some(until));
+    node.claims.end(OWNER);
+    let returning = Claims::begin_return(&node, OWNER).expect("there is a vote");
+    node.claims.handed(OWNER, until);
+    assert_eq!(node.claims.take_handed(OWNER), None);
+    assert!(!node.claims.released(OWNER, Found::Ours));
+    node.claims.returned(OWNER);
+    drop(returning);
+    node.claims.handed(OWNER, until);
+    assert_eq!(node.claims.take_handed(OWNER), None);
+    // It may be there all the same.
+    node.claims.end(OWNER);
+    assert!(node.claims.is_owed(OWNER));
+    // Asked for anew, it is a vote.
+    let node = self::node();
+    asked(&node, true, Acquired::busy(0, "another", TTL)).await;
+    node.claims.handed(OWNER, until);
+    assert_eq!(node.claims.take_handed(OWNER), Some(until));
 }

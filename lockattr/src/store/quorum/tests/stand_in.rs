@@ -11,7 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::super::super::memory::Memory;
 use super::super::super::{
-    Acquired, Attempt, Claim, Found, Held, Limits, Release, Renewed, Reply, Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, Limits, Listed, Release, Renewal, Renewed, Reply, Store,
+    Token, WakeUps,
 };
 use super::super::owned::{OwnedClaim, OwnedHeld, OwnedRelease};
 use crate::error::StoreError;
@@ -136,7 +137,7 @@ impl StandIn {
 
 impl Store for StandIn {
     fn limits(&self) -> Limits {
-        Limits::default().longest_answer(2 * BOUND)
+        self.memory.limits().longest_answer(2 * BOUND)
     }
 
     fn acquire<'a>(&'a self, claim: Claim<'a>, attempt: Attempt) -> Reply<'a, Acquired> {
@@ -161,6 +162,18 @@ impl Store for StandIn {
         self.ask(claim.owner, |memory| async move {
             memory.release(owned.claim(), release.release()).await
         })
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        let (owned, heir) = (OwnedClaim::from(lease.claim), new_owner.to_owned());
+        self.ask(new_owner, |memory| async move {
+            memory.take_over(owned.claim().held(0), &heir).await
+        })
+    }
+
+    fn status<'a>(&'a self, lock: &'a str) -> Reply<'a, Listed> {
+        let lock = lock.to_owned();
+        self.ask("status", |memory| async move { memory.status(&lock).await })
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

@@ -79,7 +79,7 @@ fn busy_is_said_where_a_majority_is_anothers() {
         vec![Ok(busy("a", 30)), Ok(granted(10)), Ok(busy("b", 20))],
         false,
     );
-    assert!(matches!(split, VotesOutcome::Split(Err(_))), "{split:?}");
+    assert!(matches!(split, VotesOutcome::Split(Err(_), _)), "{split:?}");
     // Of four, two are not a majority, and keep the other from having one.
     let split = outcome(
         4,
@@ -91,7 +91,7 @@ fn busy_is_said_where_a_majority_is_anothers() {
         ],
         false,
     );
-    assert!(matches!(split, VotesOutcome::Split(Err(_))), "{split:?}");
+    assert!(matches!(split, VotesOutcome::Split(Err(_), _)), "{split:?}");
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn who_may_have_a_majority_among_those_that_are_silent_is_named() {
     assert!(matches!(outcome(3, answers(), false), VotesOutcome::Open));
     let split = outcome(3, answers(), true);
     assert!(
-        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }))),
+        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }), _)),
         "{split:?}"
     );
     let split = outcome(3, vec![Ok(busy("a", 30)), Ok(granted(10)), failed()], false);
     assert!(
-        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }))),
+        matches!(split, VotesOutcome::Split(Ok(Acquired::Busy { .. }), _)),
         "{split:?}"
     );
 }
