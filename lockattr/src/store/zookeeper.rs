@@ -3,12 +3,22 @@
 //! # How a lock is held
 //! Each lock has a container node, and each claim an ephemeral sequential node below it: its place in the
 //! queue. The first place holds the lock, and each other waits for the one before it to go, by a watch of
-//! it: a release wakes exactly one waiter, and nobody polls. Of a lock with permits, the first places take a
-//! slot each.
+//! it: a release wakes exactly one waiter, and nobody polls.
+//!
+//! Of those who share a lock, readers or holders of permits, the first places hold it, as many as fit beside all
+//! before them, up to the first that does not. Whether one holds it so depends on nobody behind it, and stays as it
+//! is when others before it go. A reader waits for the last place before it that is none of a reader, so that all are
+//! woken at once. Of those who wait for permits the first watches the lock's node, and each other the one before
+//! it, which writes to its place when it has come to hold the lock. A slot is a node of its own, of which two cannot have
+//! the same. What a release leaves of a part of the lock counts where its place was.
+//!
+//! Whoever does not wait has a place for a moment as well, which says so. One that does not wait either, and is
+//! kept out by nobody else, looks again until those are gone.
 //!
 //! | step | requests |
 //! |---|---|
 //! | a free lock is taken and given back | create, list, delete; the very first time its container as well |
+//! | permits as well | one to take the slot, when the place is known to be among the first |
 //! | the same after waiting | one to watch, and one to list again |
 //! | a lease is renewed | none |
 //! | a lease is held for longer than 0.4 s | one to watch its node |
@@ -65,6 +75,7 @@ mod renew;
 mod session;
 mod standing;
 mod step;
+mod take_over;
 mod token;
 mod url;
 mod wakeups;
@@ -80,8 +91,8 @@ use self::step::Step;
 pub(crate) use self::url::{Ensemble, ensemble};
 use self::wakeups::OfOwner;
 use super::{
-    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewed, Reply,
-    Store, Token, WakeUps,
+    Acquired, Attempt, Claim, Found, Held, HeldLeases, Limits, Listed, Release, Renewal, Renewed,
+    Reply, Store, Token, WakeUps,
 };
 use crate::runtime::background::Background;
 
@@ -161,6 +172,10 @@ impl Store for ZooKeeper {
         Limits::default()
             .shortest_ttl(SHORTEST_TTL)
             .several_in_one_step(false)
+            .most_permits(u32::MAX)
+            .weights(true)
+            .shared(true)
+            .hand_off(true)
             // Half of what a server takes in one request.
             .longest_reply(512 * 1024)
             .longest_answer(self.longest_step() + self.reply_timeout + Duration::from_millis(250))
@@ -180,6 +195,10 @@ impl Store for ZooKeeper {
 
     fn release<'a>(&'a self, claim: Claim<'a>, release: Release<'a>) -> Reply<'a, Found> {
         Box::pin(self.give_back(claim, release))
+    }
+
+    fn take_over<'a>(&'a self, lease: Held<'a>, new_owner: &'a str) -> Reply<'a, Renewal> {
+        Box::pin(self.replace(lease, new_owner))
     }
 
     fn token<'a>(&'a self, lease: Held<'a>) -> Reply<'a, Token> {

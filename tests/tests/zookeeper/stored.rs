@@ -13,10 +13,10 @@ async fn places_slots_and_keys_are_where_they_are_documented() {
     let locks = a_client().await;
     let lease = locks.lock("wire:a/b").acquire().await.unwrap();
     let place = control.children("/locks/lock:wire:a%2fb").remove(0);
-    assert_eq!(place, format!("{}+20000+1-0000000000", lease.owner()));
+    assert_eq!(place, format!("{}+20000+1!-0000000000", lease.owner()));
     let slot = locks.lock("wire:slots").permits(3).acquire().await.unwrap();
     let stored = nodes(&mut control, "wire:slots");
-    assert!(stored[0].starts_with(&format!("{}+20000+3-", slot.owner())));
+    assert!(stored[0].starts_with(&format!("{}+20000+1of3!-", slot.owner())));
     assert_eq!(stored[1], "slot-0");
     lease.release().await.unwrap();
     slot.release().await.unwrap();

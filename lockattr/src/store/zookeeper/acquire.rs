@@ -1,21 +1,27 @@
 //! Asking for locks: a place in the queue of each, and a look at who is before it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::sleep;
 
 use super::ZooKeeper;
 use super::claims::Nodes;
 use super::fault::Failure;
-use super::listing::{Finding, Listing, Mark, server_time};
+use super::listing::{Busy, Finding, Listing, Mark, Watch, server_time};
 use super::names;
-use super::protocol::{Code, NodeKind, Request, children, created};
+use super::protocol::{Code, NodeKind, Request, children, created, data};
+use super::release::free_slots_of;
 use super::session::{Answer, Life};
 use super::step::{ServerTime, Step, TRIES, listed, restless};
 use crate::error::StoreError;
-use crate::store::{Acquired, Attempt, Claim, relied_on_until};
+use crate::store::{Acquired, Attempt, Claim, Sharing, relied_on_until};
 
 /// Servers end the connection on which a longer request than one of 1,048,575 bytes comes (`jute.maxbuffer`), unless
 /// they are told otherwise. A release deletes as much as was created, and may leave as much.
-const LONGEST_REQUEST: usize = 500_000;
+pub(super) const LONGEST_REQUEST: usize = 500_000;
+
+/// After such a pause it is looked first for whether those have gone who do not wait; after twice that next.
+const PASSING: Duration = Duration::from_millis(2);
 
 /// A claim that has its places, and what stands at each lock.
 struct Standing {
@@ -41,15 +47,22 @@ impl ZooKeeper {
         if claim.ttl > life.timeout {
             return Err(too_long(claim, life));
         }
+        let mut pause = PASSING;
         for _ in 0..TRIES {
-            if let Some(answer) = self.look(&step, claim, attempt).await? {
+            if let Some(answer) = self.look(&step, claim, attempt, &mut pause).await? {
                 return Ok(answer);
             }
         }
         Err(restless())
     }
 
-    async fn look(&self, step: &Step<'_>, claim: Claim<'_>, attempt: Attempt) -> Outcome {
+    async fn look(
+        &self,
+        step: &Step<'_>,
+        claim: Claim<'_>,
+        attempt: Attempt,
+        pause: &mut Duration,
+    ) -> Outcome {
         let claims = self.session.claims();
         let known = match claims.get(claim.owner) {
             Some((nodes, is_held)) => Some(again(step, claim, nodes, is_held).await?),
@@ -57,7 +70,7 @@ impl ZooKeeper {
             None => None,
         };
         if let Some(standing) = known {
-            return self.judge(step, claim, attempt, standing).await;
+            return self.judge(step, claim, attempt, standing, pause).await;
         }
         // Where it was busy a moment ago, a look is what is needed in general.
         if attempt.again
@@ -67,14 +80,16 @@ impl ZooKeeper {
             let listing = step.list(lock).await?;
             if listing.marks.is_empty()
                 && listing.foreign.is_none()
-                && listing.places.len() >= permits(claim)
+                && let Some(first) = listing.places.first()
+                && !listing.has_room(claim.sharing())
             {
-                let first = &listing.places[0];
-                return Ok(Some(Acquired::busy(0, first.owner.clone(), first.ttl)));
+                let busy = Acquired::busy(0, first.owner.clone(), first.ttl);
+                return Ok(Some(since(busy, first.since)));
             }
         }
-        match self.queue(step, claim).await? {
-            Some(standing) => self.judge(step, claim, attempt, standing).await,
+        let waits = !attempt.wait.is_zero();
+        match self.queue(step, claim, waits).await? {
+            Some(standing) => self.judge(step, claim, attempt, standing, pause).await,
             None => Ok(None),
         }
     }
@@ -85,11 +100,12 @@ impl ZooKeeper {
         &self,
         step: &Step<'_>,
         claim: Claim<'_>,
+        waits: bool,
     ) -> Result<Option<Standing>, StoreError> {
         let claims = self.session.claims();
         let data = names::place_data(claim);
         let places = claim.locks.iter().map(|lock| {
-            let path = format!("{}/{}", step.lock_node(lock), names::place(claim));
+            let path = format!("{}/{}", step.lock_node(lock), names::place(claim, waits));
             Request::create(&path, &data, NodeKind::EphemeralSequential, step.acl)
         });
         let places: Vec<_> = places.collect();
@@ -151,6 +167,8 @@ impl ZooKeeper {
         let sent = Instant::now();
         let in_doubt = Failure::after_something;
         step.ask(Request::sync()).await.map_err(in_doubt)?;
+        // It takes one anew.
+        free_slots_of(step, claim).await.map_err(in_doubt)?;
         let listings = list_all(step, claim).await.map_err(in_doubt)?;
         let life = step.life().await.map_err(in_doubt)?;
         let mut places = Vec::new();
@@ -167,11 +185,10 @@ impl ZooKeeper {
             }
             is_whole &= is_here;
         }
-        if !is_whole || places.len() != claim.locks.len() || claim.permits > 1 {
+        if !is_whole || places.len() != claim.locks.len() {
             for place in places {
                 step.delete(&place).await.map_err(in_doubt)?;
             }
-            self.free_slots_of(step, claim).await?;
             return Ok(None);
         }
         let nodes = Nodes {
@@ -197,6 +214,7 @@ impl ZooKeeper {
         claim: Claim<'_>,
         attempt: Attempt,
         mut standing: Standing,
+        pause: &mut Duration,
     ) -> Outcome {
         let foreign = standing.listings.iter().enumerate();
         let mut foreign =
@@ -213,7 +231,7 @@ impl ZooKeeper {
         for lock in 0..claim.locks.len() {
             marks = self.marks(step, claim, lock, &mut standing).await?;
             let listing = &standing.listings[lock];
-            match listing.find(claim.owner, permits(claim), &marks) {
+            match listing.find(claim.owner, &marks) {
                 Finding::Free => {}
                 Finding::Done(since, reply) => {
                     let answer = Acquired::done(lock, since).replied(reply);
@@ -229,13 +247,26 @@ impl ZooKeeper {
             }
         }
         match busy {
-            None if claim.permits == 1 => Ok(self.hold(claim, standing)),
-            None => self.take_slot(step, claim, standing, &marks).await,
+            None if !has_slots(claim) => Ok(self.hold(claim, standing)),
+            None => self.take_slot(step, claim, standing, marks).await,
+            Some((
+                _,
+                Finding::Busy(Busy {
+                    is_passing: true, ..
+                }),
+            )) if attempt.wait.is_zero()
+                && *pause < PASSING * (1 << (TRIES - 1))
+                && Instant::now() + *pause < step.deadline =>
+            {
+                sleep(*pause).await;
+                *pause *= 2;
+                Ok(None)
+            }
             Some((lock, found)) if attempt.wait.is_zero() => {
                 let answer = told(lock, &found);
                 self.withdraw(step, claim, &standing, answer).await
             }
-            Some((lock, found)) => self.wait(step, claim, standing, lock, &found, &marks).await,
+            Some((lock, found)) => self.wait(step, claim, standing, lock, &found, marks).await,
         }
     }
 
@@ -284,50 +315,50 @@ impl ZooKeeper {
         is_held.then(|| Acquired::granted(slot, until))
     }
 
-    /// Takes the first free slot. That it writes to its place tells who waits behind it.
+    /// Takes a slot. That it writes to its place tells who waits behind it.
     async fn take_slot(
         &self,
         step: &Step<'_>,
         claim: Claim<'_>,
         mut standing: Standing,
-        marks: &[Mark],
+        marks: Vec<Mark>,
     ) -> Outcome {
-        let Some(slot) = standing.listings[0].free_slot(permits(claim), marks) else {
-            // The slot of one that goes, or whose session ends, is about to be free.
-            return self.wait_for_slot(step, claim, standing, marks).await;
-        };
-        let place = &standing.nodes.places[0];
+        let place = standing.nodes.places[0].clone();
         let lock_node = step.lock_node(&claim.locks[0]);
-        let slot_node = format!("{lock_node}/{}{slot}", names::SLOT);
         let name = place.rsplit('/').next().unwrap_or_default();
-        let requests = [
-            Request::create(&slot_node, name, NodeKind::Ephemeral, step.acl),
-            Request::set(place, &names::place_data(claim), -1),
-        ];
-        let done = step.together(&requests).await;
-        if done.map_err(Failure::after_something)?.is_err() {
-            return Ok(None);
+        while Instant::now() < step.deadline {
+            let listing = &standing.listings[0];
+            if listing.find(claim.owner, &marks) != Finding::Free {
+                return Ok(None);
+            }
+            let slot = listing.free_slot(claim.owner, &marks);
+            let slot_node = format!("{lock_node}/{}{slot}", names::SLOT);
+            let requests = [
+                Request::create(&slot_node, name, NodeKind::Ephemeral, step.acl),
+                Request::set(&place, &names::place_data(claim), -1),
+            ];
+            match step.together(&requests).await {
+                Ok(Ok(())) => {
+                    standing.nodes.slot = slot;
+                    standing.nodes.slot_node = Some(slot_node);
+                    return Ok(self.hold(claim, standing));
+                }
+                // Another holder was faster.
+                Ok(Err((_, Code::NODE_EXISTS))) => {
+                    let listed = step.list(&claim.locks[0]).await;
+                    standing.listings[0] = listed.map_err(Failure::after_something)?;
+                }
+                Ok(Err(_)) => return Ok(None),
+                Err(failure) => {
+                    // It may have one now.
+                    let claims = self.session.claims();
+                    claims.forget(claim.owner);
+                    claims.set_unanswered(claim.owner);
+                    return Err(failure.after_something());
+                }
+            }
         }
-        standing.nodes.slot = slot;
-        standing.nodes.slot_node = Some(slot_node);
-        Ok(self.hold(claim, standing))
-    }
-
-    async fn wait_for_slot(
-        &self,
-        step: &Step<'_>,
-        claim: Claim<'_>,
-        standing: Standing,
-        marks: &[Mark],
-    ) -> Outcome {
-        let first = standing.listings[0].first_but(claim.owner);
-        let found = Finding::Busy {
-            holder: first.map_or_else(String::new, |place| place.owner.clone()),
-            ttl: first.map_or(claim.ttl, |place| place.ttl),
-            before: 0,
-            previous: String::new(),
-        };
-        self.wait(step, claim, standing, 0, &found, marks).await
+        Err(restless())
     }
 
     /// Keeps its places, and has itself woken.
@@ -338,48 +369,43 @@ impl ZooKeeper {
         standing: Standing,
         lock: usize,
         found: &Finding,
-        marks: &[Mark],
+        marks: Vec<Mark>,
     ) -> Outcome {
         let claims = self.session.claims();
         let lock_node = step.lock_node(&claim.locks[lock]);
-        let (previous, before) = match found {
-            Finding::Busy {
-                previous, before, ..
-            } => (Some(previous), *before),
+        let (watched, before) = match found {
+            Finding::Busy(busy) => {
+                let node = match &busy.watch {
+                    Watch::All => lock_node,
+                    Watch::Place(name) | Watch::Turn(name) => format!("{lock_node}/{name}"),
+                };
+                (Some(node), busy.before)
+            }
             // What it waits for is a time.
             _ => (None, 0),
         };
-        // Whoever goes frees a slot: the first to wait looks each time that somebody comes or goes.
-        let watches_all = claim.permits > 1 && before == 0;
-        let watched = match previous {
-            None => Vec::new(),
-            Some(_) if watches_all => vec![lock_node],
-            Some(previous) => vec![format!("{lock_node}/{previous}")],
-        };
-        claims.wait(claim.owner, standing.nodes, claim.ttl, &watched);
-        if let Some(node) = watched.first() {
-            let request = if watches_all {
-                Request::list(node, true)
-            } else {
-                Request::get(node, true)
-            };
-            let is_to_wait = match step.ask(request).await {
-                Ok(answer) if watches_all => {
-                    let names = children(&answer.body).map_err(Failure::from)?;
-                    let now = Listing::new(&names);
-                    match now.find(claim.owner, permits(claim), marks) {
-                        Finding::Free => now.free_slot(permits(claim), marks).is_none(),
-                        Finding::Busy { before, .. } => before == 0,
-                        Finding::Done(..) | Finding::Closed(..) | Finding::Missing => false,
+        let nodes = standing.nodes;
+        claims.wait(claim.owner, nodes, claim.ttl, watched.as_slice());
+        if let Some(node) = watched
+            && let Finding::Busy(busy) = found
+        {
+            let is_to_wait = match busy.watch {
+                Watch::All => match step.ask(Request::list(&node, true)).await {
+                    Ok(answer) => {
+                        let names = children(&answer.body).map_err(Failure::from)?;
+                        is_as_before(&Listing::new(&names), claim, busy, marks)
                     }
-                }
-                // One that holds a slot now is not the one to be told by.
-                Ok(answer) => {
-                    let (_, stat) = super::protocol::data(&answer.body).map_err(Failure::from)?;
-                    claim.permits == 1 || stat.version == 0
-                }
-                Err(Failure::Refused(Code::NO_NODE, _)) => false,
-                Err(failure) => return Err(failure.after_something()),
+                    Err(failure) => return Err(failure.after_something()),
+                },
+                _ => match step.ask(Request::get(&node, true)).await {
+                    // One that has a slot by now is not the one to be told by.
+                    Ok(answer) => {
+                        let (_, stat) = data(&answer.body).map_err(Failure::from)?;
+                        stat.version == 0 || matches!(busy.watch, Watch::Place(_))
+                    }
+                    Err(Failure::Refused(Code::NO_NODE, _)) => false,
+                    Err(failure) => return Err(failure.after_something()),
+                },
             };
             if !is_to_wait {
                 return Ok(None);
@@ -399,7 +425,7 @@ impl ZooKeeper {
     ) -> Outcome {
         let claims = self.session.claims();
         let nodes = &standing.nodes;
-        let deleting = nodes.places.iter().chain(&nodes.slot_node);
+        let deleting = nodes.places.iter();
         let deleting: Vec<_> = deleting
             .map(|node| step.send(Request::delete(node)))
             .collect();
@@ -409,6 +435,11 @@ impl ZooKeeper {
                 claims.set_unanswered(claim.owner);
                 return Ok(Some(answer.doubtful()));
             }
+        }
+        if nodes.slot_node.is_some() && free_slots_of(step, claim).await.is_err() {
+            claims.forget(claim.owner);
+            claims.set_unanswered(claim.owner);
+            return Ok(Some(answer.doubtful()));
         }
         claims.forget(claim.owner);
         Ok(Some(answer))
@@ -427,24 +458,41 @@ impl Standing {
     }
 }
 
-pub(super) fn permits(claim: Claim<'_>) -> usize {
-    usize::try_from(claim.permits).unwrap_or(usize::MAX)
+/// Whether its holders have slots of their own.
+pub(super) fn has_slots(claim: Claim<'_>) -> bool {
+    matches!(claim.sharing(), Sharing::Permits { .. })
+}
+
+/// Whether the first to wait finds the lock as it has found it before, when nobody was watched yet.
+fn is_as_before(now: &Listing, claim: Claim<'_>, before: &Busy, mut marks: Vec<Mark>) -> bool {
+    marks.retain(|mark| now.marks.contains(&mark.of));
+    matches!(now.find(claim.owner, &marks), Finding::Busy(busy) if busy.watch == before.watch)
 }
 
 /// What one is told who cannot have a lock.
 fn told(lock: usize, found: &Finding) -> Acquired {
     match found {
-        Finding::Busy { holder, ttl, .. } => Acquired::busy(lock, holder.clone(), *ttl),
+        Finding::Busy(busy) => {
+            let answer = Acquired::busy(lock, busy.holder.clone(), busy.ttl);
+            since(answer, busy.since)
+        }
         Finding::Closed(since, remaining) => {
             Acquired::busy(lock, "closed", *remaining).since(*since)
         }
         Finding::Free | Finding::Done(..) | Finding::Missing => {
-            Acquired::busy(lock, "", std::time::Duration::ZERO)
+            Acquired::busy(lock, "", Duration::ZERO)
         }
     }
 }
 
-fn too_long(claim: Claim<'_>, life: Life) -> StoreError {
+fn since(answer: Acquired, since: Option<SystemTime>) -> Acquired {
+    match since {
+        Some(since) => answer.since(since),
+        None => answer,
+    }
+}
+
+pub(super) fn too_long(claim: Claim<'_>, life: Life) -> StoreError {
     StoreError::invalid(format!(
         "a ttl of {:?} is longer than the session of this client, which is {:?}: a lease lives no longer \
          than that without being renewed; give it a shorter ttl, or the client a longer one \
@@ -453,7 +501,7 @@ fn too_long(claim: Claim<'_>, life: Life) -> StoreError {
     ))
 }
 
-fn too_many(bytes: usize) -> StoreError {
+pub(super) fn too_many(bytes: usize) -> StoreError {
     StoreError::invalid(format!(
         "the places of all keys take {bytes} bytes, and ZooKeeper's servers cut off who sends a request of more than \
          1 MB, of which what is left with the keys takes half: ask for fewer keys at once, or for shorter ones"
@@ -461,7 +509,7 @@ fn too_many(bytes: usize) -> StoreError {
 }
 
 /// What stands at each lock.
-fn list_all<'a>(
+pub(super) fn list_all<'a>(
     step: &Step<'_>,
     claim: Claim<'_>,
 ) -> impl Future<Output = Result<Vec<Listing>, Failure>> + use<'a> {

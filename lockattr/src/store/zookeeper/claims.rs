@@ -75,7 +75,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    fn all(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &String> {
         self.places.iter().chain(&self.slot_node)
     }
 }
@@ -111,7 +111,8 @@ struct Inbox {
 /// What is to be done now.
 pub(super) enum Due {
     Watch(String),
-    Delete(String),
+    /// A place, whose name nobody else ever has, or a place and the slot that goes with it.
+    Delete(Vec<String>),
 }
 
 impl Entry {
@@ -212,6 +213,12 @@ impl Claims {
         self.table().claims.is_empty()
     }
 
+    /// Whether anything is held: leases that were handed off are, as far as is known here.
+    pub(super) fn holds_any(&self) -> bool {
+        let is_held = |entry: &Entry| matches!(entry.standing, Standing::Held { .. });
+        self.table().claims.values().any(is_held)
+    }
+
     /// Has the session's task told when it has to look sooner than it has planned.
     pub(super) fn set_task(&self, task: WeakUnboundedSender<Event>) {
         let _ = self.task.set(task);
@@ -245,7 +252,7 @@ impl Claims {
             let mut todo = Vec::new();
             while table.marks.first().is_some_and(|(at, _)| *at <= now) {
                 let mark = table.marks.pop_first();
-                todo.extend(mark.map(|(_, mark)| Due::Delete(mark)));
+                todo.extend(mark.map(|(_, mark)| Due::Delete(vec![mark])));
             }
             while let Some((at, owner)) = table.due.first().cloned()
                 && at <= now
@@ -267,7 +274,16 @@ impl Claims {
                     }
                     _ => {
                         if let Some(entry) = table.take(&owner) {
-                            todo.extend(entry.nodes.all().cloned().map(Due::Delete));
+                            let Nodes {
+                                places, slot_node, ..
+                            } = entry.nodes;
+                            if let Some(slot) = slot_node {
+                                let both = places.into_iter().chain([slot]);
+                                todo.push(Due::Delete(both.collect()));
+                            } else {
+                                let each = places.into_iter();
+                                todo.extend(each.map(|place| Due::Delete(vec![place])));
+                            }
                         }
                         table.wake(&owner);
                     }

@@ -21,11 +21,11 @@ use super::standing::{Read, read, read_now};
 use super::step::Step;
 use crate::error::StoreError;
 use crate::owner;
-use crate::store::Reply;
 use crate::store::inspect::Listing as Pages;
 use crate::store::inspect::{
     Ended, Entry, EntryKind, Finding, Inspect, Listed, Page, Shown, Waiter, matches,
 };
+use crate::store::{Reply, Sharing};
 
 mod doctor;
 mod leader;
@@ -153,7 +153,7 @@ async fn end_hold(
         return Ok(false);
     };
     let place_node = format!("{node}/{}", place.name);
-    if place.permits == 1 {
+    if !matches!(place.sharing, Sharing::Permits { .. }) {
         return Ok(step.delete(&place_node).await?);
     }
     let slot_node = format!("{node}/{}{slot}", names::SLOT);
@@ -180,11 +180,11 @@ async fn end_mark(
     let listing = step.list(lock).await?;
     synced.answer().await?;
     let node = step.lock_node(lock);
-    for (name, of_slot, of_done) in listing.marks {
-        if (of_done, of_slot) != (is_done, slot) {
+    for mark in listing.marks {
+        if (mark.is_done, mark.slot) != (is_done, slot) {
             continue;
         }
-        let mark = format!("{node}/{name}");
+        let mark = format!("{node}/{}", mark.name);
         let stored = step.get(&mark, false).await?;
         if stored.is_some_and(|(_, stat)| Some(server_time(stat.mtime)) == since) {
             return Ok(step.delete(&mark).await?);

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ZooKeeper;
-use super::acquire::permits;
+use super::acquire::has_slots;
 use super::claims::Nodes;
 use super::fault::Failure;
 use super::listing::Listing;
 use super::names;
-use super::protocol::{Code, NodeKind, Request};
+use super::protocol::{Code, NodeKind, Request, data};
 use super::step::{Step, TRIES, restless, was_there};
 use crate::error::StoreError;
 use crate::reply::KeptReply;
@@ -53,7 +53,10 @@ impl ZooKeeper {
         nodes: &Nodes,
     ) -> Result<Found, StoreError> {
         let mut marks: Vec<_> = (0..nodes.places.len())
-            .filter_map(|lock| mark(step, claim, release, lock))
+            .filter_map(|lock| {
+                let place = names::place_of(&nodes.places[lock]);
+                mark(step, claim, release, lock, place.as_ref())
+            })
             .collect();
         // Calls within a call for a long list have left them: the names of all places are in the same request.
         let replies = marks.iter().filter_map(|mark| mark.reply.as_ref());
@@ -65,8 +68,7 @@ impl ZooKeeper {
             }
         }
         for _ in 0..TRIES {
-            let places = nodes.places.iter().chain(&nodes.slot_node);
-            let mut requests: Vec<_> = places.map(|node| Request::delete(node)).collect();
+            let mut requests: Vec<_> = nodes.all().map(|node| Request::delete(node)).collect();
             requests.extend(marks.iter().map(|mark| self.make_mark(step, mark)));
             if let [request] = &requests[..] {
                 if was_there(step.ask(request.clone()).await)? {
@@ -123,11 +125,11 @@ impl ZooKeeper {
         claim: Claim<'_>,
         release: Release<'_>,
     ) -> Result<Found, StoreError> {
+        free_slots_of(step, claim).await?;
         let mut any_ours = false;
         let mut worst = Found::Ours;
         for (index, lock) in claim.locks.iter().enumerate() {
             let listing = step.list(lock).await?;
-            let mark = mark(step, claim, release, index);
             let of_owner = |place: &&names::Place| place.owner == claim.owner;
             let mut found = found_in(&listing, claim);
             for place in listing.places.iter().filter(of_owner) {
@@ -136,9 +138,10 @@ impl ZooKeeper {
                     found = Found::Ours;
                 }
             }
+            let place = listing.places.iter().find(of_owner);
             let is_left = found == Found::Ours && release.slot.is_some()
                 || found == Found::Nothing && release.keep_marks && listing.marks.is_empty();
-            if let Some(mark) = mark
+            if let Some(mark) = mark(step, claim, release, index, place)
                 && is_left
             {
                 self.leave(step, lock, mark).await?;
@@ -150,33 +153,11 @@ impl ZooKeeper {
                 (Found::Ours, Found::Ours) => Found::Ours,
             };
         }
-        self.free_slots_of(step, claim).await?;
         Ok(if any_ours && release.slot.is_none() {
             Found::Ours
         } else {
             worst
         })
-    }
-
-    /// Frees the slots of which an owner is found to be the holder.
-    pub(super) async fn free_slots_of(
-        &self,
-        step: &Step<'_>,
-        claim: Claim<'_>,
-    ) -> Result<(), StoreError> {
-        if claim.permits == 1 {
-            return Ok(());
-        }
-        let lock = &claim.locks[0];
-        let listing = step.list(lock).await?;
-        for slot in listing.slots {
-            let path = format!("{}/{}{slot}", step.lock_node(lock), names::SLOT);
-            let holder = step.get(&path, false).await?;
-            if holder.is_some_and(|(name, _)| name.starts_with(&names::places_of(claim.owner))) {
-                step.delete(&path).await?;
-            }
-        }
-        Ok(())
     }
 
     async fn leave(&self, step: &Step<'_>, lock: &str, mark: Mark) -> Result<(), StoreError> {
@@ -199,12 +180,36 @@ impl ZooKeeper {
     }
 }
 
-/// What a release finds where its owner has nothing.
+/// Frees the slots of which an owner is found to be the holder.
+pub(super) async fn free_slots_of(step: &Step<'_>, claim: Claim<'_>) -> Result<(), Failure> {
+    if !has_slots(claim) {
+        return Ok(());
+    }
+    let lock = &claim.locks[0];
+    let listing = step.list(lock).await?;
+    let path = |slot: usize| format!("{}/{}{slot}", step.lock_node(lock), names::SLOT);
+    let asked = listing.slots.iter();
+    let asked: Vec<_> = asked
+        .map(|slot| (path(*slot), step.send(Request::get(&path(*slot), false))))
+        .collect();
+    for (path, asked) in asked {
+        let holder = match asked.answer().await {
+            Ok(answer) => data(&answer.body)?.0,
+            Err(Failure::Refused(Code::NO_NODE, _)) => continue,
+            Err(failure) => return Err(failure),
+        };
+        if holder.starts_with(&names::places_of(claim.owner)) {
+            step.delete(&path).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What is found of a lock where its owner has nothing: whom it lets hold the lock beside it has taken nothing from it.
 pub(super) fn found_in(listing: &Listing, claim: Claim<'_>) -> Found {
-    if listing.first_but(claim.owner).is_some() {
-        Found::Another
-    } else {
-        Found::Nothing
+    match listing.first_but(claim.owner) {
+        Some(first) if claim.sharing().is_alone() || first.sharing.is_alone() => Found::Another,
+        _ => Found::Nothing,
     }
 }
 
@@ -215,14 +220,24 @@ struct Mark {
     reply: Option<KeptReply>,
 }
 
-fn mark(step: &Step<'_>, claim: Claim<'_>, release: Release<'_>, lock: usize) -> Option<Mark> {
+/// Of an owner that had this place. What is left of one that shared the lock stands for that.
+fn mark(
+    step: &Step<'_>,
+    claim: Claim<'_>,
+    release: Release<'_>,
+    lock: usize,
+    place: Option<&names::Place>,
+) -> Option<Mark> {
     let leave = release
         .leave
         .get(lock)
         .filter(|leave| **leave != Leave::Nothing)?;
-    let slot = release.slot.filter(|slot| *slot < permits(claim));
+    if place.is_none() && !leave.is_done() && !claim.sharing().is_alone() {
+        return None;
+    }
+    let slot = release.slot.filter(|_| has_slots(claim));
     let lock_node = step.lock_node(&claim.locks[lock]);
-    let name = names::mark(leave.is_done(), slot.unwrap_or(0), claim.owner);
+    let name = names::mark(leave, slot.unwrap_or(0), claim.owner, place);
     let node = format!("{lock_node}/{name}");
     Some(Mark {
         node,

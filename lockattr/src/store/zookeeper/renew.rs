@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use super::ZooKeeper;
 use super::fault::Failure;
 use super::protocol::Request;
+use super::release::found_in;
 use super::session::Life;
 use super::step::Step;
 use crate::error::StoreError;
-use crate::store::{Held, Renewal, Renewed, relied_on_until};
+use crate::store::{Found, Held, Renewal, Renewed, relied_on_until};
 
 impl ZooKeeper {
     pub(super) async fn renew_all(
@@ -87,7 +88,7 @@ impl ZooKeeper {
     async fn what_became_of(&self, step: &Step<'_>, lease: Held<'_>) -> Result<Renewal, Failure> {
         for lock in lease.claim.locks {
             let listing = step.list(lock).await?;
-            if listing.first_but(lease.claim.owner).is_some() || listing.foreign.is_some() {
+            if found_in(&listing, lease.claim) == Found::Another || listing.foreign.is_some() {
                 return Ok(Renewal::Taken);
             }
         }

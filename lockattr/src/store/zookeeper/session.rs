@@ -127,7 +127,8 @@ enum Whose {
     Heartbeat,
     /// To watch a node of a lease.
     Watch(String),
-    /// To delete a node whose time is over. Nobody ever makes another one of its name.
+    /// To delete a node whose time is over. Nobody ever makes another one of its name, or it is deleted only with one
+    /// of which that is so.
     Delete,
     /// To end the session, of which nothing is believed any more.
     Close,

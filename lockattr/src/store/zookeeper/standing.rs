@@ -1,16 +1,18 @@
 //! What stands under locks, for whoever asks without taking them; of many, read at the same time.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use super::fault::Failure;
 use super::listing::{Listing, Mark, server_time};
+use super::names::{MarkName, Place};
 use super::protocol::{Code, Request, data};
 use super::session::Pending;
 use super::step::{Step, TRIES, listed};
 use super::{ZooKeeper, names};
 use crate::owner;
 use crate::reply::KeptReply;
-use crate::store::{Entry, EntryKind, Listed};
+use crate::store::{Entry, EntryKind, Listed, Sharing};
 
 /// Who has left a lock closed, which is not stored.
 const CLOSED: &str = "closed@its last holder";
@@ -69,9 +71,10 @@ pub(super) struct Read {
 
 /// What a node below that of a lock is read for.
 enum Of {
-    First,
+    /// The place of a holder that has no slot, by its position.
+    Place(usize),
     Slot(usize),
-    Mark { slot: usize, is_done: bool },
+    Mark(MarkName),
 }
 
 /// Reads locks, all at the same time.
@@ -98,16 +101,19 @@ pub(super) async fn read(
                 Ok(answer) => {
                     let (text, stat) = data(&answer.body)?;
                     match of {
-                        Of::First => stored.first = Some(server_time(stat.ctime)),
-                        Of::Slot(slot) => stored.slots.push((slot, text, server_time(stat.ctime))),
-                        Of::Mark { slot, is_done } => {
+                        Of::Place(position) => {
+                            stored.held_since.insert(position, server_time(stat.ctime));
+                        }
+                        Of::Slot(slot) => {
+                            stored.slots.insert(text, (slot, server_time(stat.ctime)));
+                        }
+                        Of::Mark(of) => {
                             let now = clock.now(step).await?;
                             let since = server_time(stat.mtime);
                             let (length, reply) = names::read_mark(&text);
                             let remaining = (since + length).duration_since(now);
                             stored.marks.extend(remaining.ok().map(|remaining| Mark {
-                                slot,
-                                is_done,
+                                of,
                                 since,
                                 remaining,
                                 reply,
@@ -126,15 +132,15 @@ pub(super) async fn read(
 
 fn ask_details(step: &Step<'_>, lock: &str, listing: &Listing) -> Vec<(Of, Pending)> {
     let node = step.lock_node(lock);
-    let first = listing.places.first().filter(|place| place.permits == 1);
-    let first = first.map(|place| (Of::First, place.name.clone()));
+    // As many as hold it at most: what is left of others is not known yet.
+    let places = listing.places[..listing.held(&[])].iter().enumerate();
+    let places = places.filter(|(_, place)| !has_slot(place) && place.since.is_none());
+    let places = places.map(|(position, place)| (Of::Place(position), place.name.clone()));
     let slots = listing.slots.iter();
     let slots = slots.map(|slot| (Of::Slot(*slot), format!("{}{slot}", names::SLOT)));
-    let marks = listing.marks.iter().map(|(name, slot, is_done)| {
-        let (slot, is_done) = (*slot, *is_done);
-        (Of::Mark { slot, is_done }, name.clone())
-    });
-    let all = first.into_iter().chain(slots).chain(marks);
+    let marks = listing.marks.iter();
+    let marks = marks.map(|mark| (Of::Mark(mark.clone()), mark.name.clone()));
+    let all = places.chain(slots).chain(marks);
     all.map(|(of, name)| {
         let request = Request::get(&format!("{node}/{name}"), false);
         (of, step.send(request))
@@ -142,13 +148,17 @@ fn ask_details(step: &Step<'_>, lock: &str, listing: &Listing) -> Vec<(Of, Pendi
     .collect()
 }
 
+fn has_slot(place: &Place) -> bool {
+    matches!(place.sharing, Sharing::Permits { .. })
+}
+
 /// What the nodes of a lock have said.
 #[derive(Default)]
 struct Stored {
-    /// Since when the first place is there, where that is of a lock with one holder.
-    first: Option<SystemTime>,
-    /// Slots that are held, by which place and since when.
-    slots: Vec<(usize, String, SystemTime)>,
+    /// Since when the places of holders that have no slot are there.
+    held_since: HashMap<usize, SystemTime>,
+    /// By the names of places, the slots that are held, and since when.
+    slots: HashMap<String, (usize, SystemTime)>,
     marks: Vec<Mark>,
     has_changed: bool,
 }
@@ -158,22 +168,25 @@ impl Stored {
         let mut entries = Vec::new();
         #[cfg(feature = "inspect")]
         let mut queue = Vec::new();
-        let mut permits = None;
+        let mut how = Vec::new();
         let mut waiters = 0;
-        let is_open = self.marks.iter().all(|mark| mark.slot != 0);
-        for (position, place) in listing.places.iter().enumerate() {
-            let mut slots = self.slots.iter();
-            let held = match slots.find(|(_, holder, _)| *holder == place.name) {
-                Some((slot, _, since)) => Some((*slot, Some(*since))),
-                None if position == 0 && place.permits == 1 && is_open => Some((0, self.first)),
+        let held = listing.held(&self.marks);
+        for (position, place) in listing.places.into_iter().enumerate() {
+            let slot = self.slots.get(&place.name);
+            let held = match slot {
+                Some((slot, since)) => Some((*slot, Some(*since))),
+                None if position < held && !has_slot(&place) => {
+                    Some((0, self.held_since.get(&position).copied()))
+                }
                 None => None,
             };
-            let owner = place.owner.clone();
+            let owner = place.owner;
             if let Some((slot, since)) = held {
-                let since = since.or_else(|| owner::since(&owner));
+                let since = place.since.or(since).or_else(|| owner::since(&owner));
                 let kind = EntryKind::Held { owner, since };
-                entries.push(Entry::new(slot, kind, Some(place.ttl)));
-                permits = permits.max(Some(place.permits));
+                let entry = Entry::new(slot, kind, Some(place.ttl));
+                entries.push(entry.weight(place.sharing.weight()));
+                how.push(place.sharing);
             } else {
                 waiters += 1;
                 #[cfg(feature = "inspect")]
@@ -182,7 +195,8 @@ impl Stored {
         }
         for mark in self.marks {
             let since = mark.since;
-            let kind = if mark.is_done {
+            let sharing = mark.of.part.map(|(sharing, _)| sharing).unwrap_or_default();
+            let kind = if mark.of.is_done {
                 EntryKind::Done { since }
             } else {
                 EntryKind::Closed {
@@ -191,15 +205,22 @@ impl Stored {
                 }
             };
             let reply = mark.reply.as_ref().and_then(KeptReply::bytes);
-            let entry = Entry::new(mark.slot, kind, Some(mark.remaining));
-            entries.push(entry.replied(reply));
+            let entry = Entry::new(mark.of.slot, kind, Some(mark.remaining));
+            entries.push(entry.weight(sharing.weight()).replied(reply));
+            how.push(sharing);
         }
         if let Some(name) = listing.foreign {
             let found = format!("a node `{name}`");
             entries.push(Entry::new(0, EntryKind::Foreign { found }, None));
         }
         entries.sort_by_key(|entry| entry.slot);
-        let listed = Listed::new(lock, entries, waiters).permits(permits);
+        let permits = how.iter().filter_map(|sharing| match sharing {
+            Sharing::Permits { permits, .. } => Some(*permits),
+            Sharing::Alone | Sharing::Readers => None,
+        });
+        let listed = Listed::new(lock, entries, waiters)
+            .permits(permits.max())
+            .shared(how.contains(&Sharing::Readers));
         Read {
             listed,
             #[cfg(feature = "inspect")]

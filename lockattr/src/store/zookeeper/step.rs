@@ -140,8 +140,8 @@ impl Step<'_> {
     /// Removes the node of a lock that was taken by nobody else, and what is left there.
     pub(super) async fn remove_lock(&self, lock: &str) -> Result<(), Failure> {
         let node = self.lock_node(lock);
-        for (mark, _, _) in self.list(lock).await?.marks {
-            self.delete(&format!("{node}/{mark}")).await?;
+        for mark in self.list(lock).await?.marks {
+            self.delete(&format!("{node}/{}", mark.name)).await?;
         }
         match self.delete(&node).await {
             // Others have made something of it.
@@ -158,8 +158,8 @@ impl Step<'_> {
         now: ServerTime,
     ) -> Result<Vec<Mark>, Failure> {
         let mut marks = Vec::new();
-        for (name, slot, is_done) in &listing.marks {
-            let path = format!("{}/{name}", self.lock_node(lock));
+        for of in &listing.marks {
+            let path = format!("{}/{}", self.lock_node(lock), of.name);
             let Some((data, stat)) = self.get(&path, false).await? else {
                 continue;
             };
@@ -168,8 +168,7 @@ impl Step<'_> {
             let remaining = (since + length).duration_since(now.now());
             match remaining {
                 Ok(remaining) if !remaining.is_zero() => marks.push(Mark {
-                    slot: *slot,
-                    is_done: *is_done,
+                    of: of.clone(),
                     since,
                     remaining,
                     reply,

@@ -100,8 +100,11 @@ impl Task {
             }
             self.on_time(Instant::now());
         }
-        // The session ends sooner so, if the thread lives for long enough.
-        if let Link::Open(connection) = &self.link {
+        // The session ends sooner so, if the thread lives for long enough. What was handed off is to stay until it is
+        // taken up, and goes with its session otherwise.
+        if let Link::Open(connection) = &self.link
+            && !self.shared.claims.holds_any()
+        {
             connection.send(Request::close().frame(self.xid));
             let _ = timeout(self.config.reply_timeout, self.inbox.recv()).await;
         }
@@ -171,7 +174,14 @@ impl Task {
         for due in self.shared.claims.take_due(now) {
             let (request, whose) = match due {
                 Due::Watch(node) => (Request::get(&node, true), Whose::Watch(node)),
-                Due::Delete(node) => (Request::delete(&node), Whose::Delete),
+                Due::Delete(nodes) => {
+                    let deletes: Vec<_> = nodes.iter().map(|node| Request::delete(node)).collect();
+                    let request = match &deletes[..] {
+                        [delete] => delete.clone(),
+                        deletes => Request::multi(deletes),
+                    };
+                    (request, Whose::Delete)
+                }
             };
             self.ask_for_itself(request, whose);
         }
