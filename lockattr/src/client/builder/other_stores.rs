@@ -169,10 +169,7 @@ mod tests {
     fn an_address_alone_is_told_how_it_is_written() {
         for address in ["localhost", "localhost:6411", "10.0.0.7:6379"] {
             let told = refused(Client::builder(), address);
-            assert!(
-                told.contains(&format!("did you mean redis://{address}/?")),
-                "{told}"
-            );
+            assert!(told.contains("redis://HOST:PORT/"), "{told}");
         }
         for other in ["", "localhost:x", "user@host", "//host"] {
             let told = refused(Client::builder(), other);

@@ -32,12 +32,11 @@ pub(crate) struct Target {
     transport: Transport,
 }
 
-/// What was meant where a server's address alone is given.
-fn meant(url: &str) -> Option<String> {
+/// Whether a server's address alone is given.
+fn is_address(url: &str) -> bool {
     let (host, port) = url.split_once(':').unwrap_or((url, "6379"));
     let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    let is_address = !host.is_empty() && host.chars().all(is_host) && port.parse::<u16>().is_ok();
-    is_address.then(|| format!("redis://{url}/"))
+    !host.is_empty() && host.chars().all(is_host) && port.parse::<u16>().is_ok()
 }
 
 /// Reads a URL.
@@ -46,10 +45,13 @@ pub(crate) fn target(url: &str, access: &Access) -> Result<Target, Error> {
     let scheme = url.split_once("://").map(|(scheme, _)| scheme);
     let known = SCHEMES.iter().find(|(known, _)| Some(*known) == scheme);
     let Some((scheme, tls)) = known.copied() else {
-        if let Some(meant) = meant(url) {
-            return refuse(format!(
-                "a store's URL starts with its scheme, and this one does not: did you mean {meant}?"
-            ));
+        // What is given is not repeated: it may be a password.
+        if is_address(url) {
+            return refuse(
+                "a store's URL starts with its scheme, and this one has none: the address of a Redis server is \
+                 written redis://HOST/ or redis://HOST:PORT/"
+                    .to_owned(),
+            );
         }
         return refuse(
             "a store's URL starts with redis://, rediss://, unix://, valkey://, valkeys://, \
