@@ -63,7 +63,9 @@ impl Lease {
     /// What is left of `min_hold` and `max_hold` goes along, and so do `once`, `permits` with `weight`, `shared`,
     /// `renew` and the ttl. Of `max_hold` the time on the way is taken off, by the clocks of the two machines.
     ///
-    /// The store is not asked. In Redis and Valkey, a cluster included, and in `memory:`; other stores refuse it.
+    /// The store is not asked. In Redis and Valkey, a cluster included, in ZooKeeper, and in `memory:`; other stores
+    /// refuse it. In ZooKeeper what nobody takes up is free with the session of this client at the latest, and with that
+    /// alone where this client has ended.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lockattr::Error> {
