@@ -39,6 +39,11 @@
 //!   4 %. Not for longer, whatever a server says later: a client that was cut off for longer has lost all,
 //!   ends that session, and begins another.
 //!
+//! # Handing on
+//! A node goes with its session, so whoever takes a lease up makes one in the place of each, with the same number and in
+//! the same step in which that is deleted. The client that has handed a lease off deletes its nodes, by their names, when
+//! the ttl is over and nobody has; when it ends before, it leaves its session to the servers, which end it in time.
+//!
 //! # What it survives
 //! The loss of a minority of the servers, the leader included, and of the connection to any one of them for
 //! less than the timeout: the session moves to another server with all leases, places and their order.

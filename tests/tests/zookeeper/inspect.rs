@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use lockattr::store::inspect::{Ended, Entry, EntryKind, Finding, Severity};
 use lockattr::{Client, Error, LossCause, distributed_lock};
-use tests::inspected::{end, entry, list, show};
+use tests::inspected::{end, entry, is_held_by, list, show};
 use tests::statuses::{is_told_of_everything, is_told_of_slots};
 use tests::zookeeper::{Control, Ensemble};
 use tokio::time::timeout;
@@ -229,6 +229,49 @@ async fn one_slot_and_one_of_three_keys_end_alone() {
     for key in ["end:a", "end:c"] {
         crate::support::nothing_left(&mut control, key, seconds(5)).await;
     }
+}
+
+#[tokio::test]
+async fn readers_and_weights_are_shown_and_end_alone() {
+    let (one, two) = (a_client().await, a_client().await);
+    let reader = |locks: &Client| locks.lock("end:doc").shared().acquire();
+    let [first, second] = [reader(&one).await.unwrap(), reader(&two).await.unwrap()];
+    let left = one.lock("end:doc").shared().min_hold(seconds(19));
+    left.acquire().await.unwrap().release().await.unwrap();
+    let shown = show(&two, "end:doc").await.listed;
+    assert!(shown.shared && shown.permits.is_none(), "{shown:?}");
+    let is_first = |entry: &&Entry| is_held_by(entry, &first);
+    let entry = shown.entries.iter().find(is_first).unwrap();
+    assert!((shown.entries.len(), entry.slot, entry.weight) == (3, 0, 1));
+    assert_eq!(end(&two, "end:doc", entry).await, Ended::Ended);
+    let lost = timeout(seconds(1) + SLACK, first.lost()).await;
+    assert!(matches!(lost, Ok(Error::Lost { .. })), "{lost:?}");
+    assert!(second.token().await.is_ok());
+    assert_eq!(show(&two, "end:doc").await.listed.entries.len(), 2);
+    second.release().await.unwrap();
+    let closed = show(&two, "end:doc").await.listed;
+    assert!(closed.shared && matches!(closed.entries[0].kind, EntryKind::Closed { .. }));
+    let ended = end(&two, "end:doc", &closed.entries[0]).await;
+    assert_eq!(ended, Ended::Ended);
+
+    let units = |locks: &Client, weight| locks.lock("end:units").permits(9).weight(weight);
+    let heavy = units(&one, 7).acquire().await.unwrap();
+    let light = units(&two, 2).acquire().await.unwrap();
+    let waits = tokio::spawn(units(&a_client().await, 6).wait(seconds(60)).acquire());
+    let waiting = async || show(&two, "end:units").await.queue.len() == 1;
+    while !waiting().await {}
+    let shown = show(&two, "end:units").await.listed;
+    let of = |entry: &Entry| (entry.slot, entry.weight);
+    let all: Vec<_> = shown.entries.iter().map(of).collect();
+    assert_eq!((all, shown.permits), (vec![(0, 7), (1, 2)], Some(9)));
+    assert!(!shown.shared && !two.status("end:units").await.unwrap().is_free());
+    let ended = end(&two, "end:units", &shown.entries[0]).await;
+    assert_eq!(ended, Ended::Ended);
+    let next = timeout(SLACK, waits).await.expect("in at once");
+    assert_eq!(next.unwrap().unwrap().slot(), 0);
+    let lost = timeout(seconds(1) + SLACK, heavy.lost()).await;
+    assert!(matches!(lost, Ok(Error::Lost { .. })), "{lost:?}");
+    light.release().await.unwrap();
 }
 
 #[tokio::test]

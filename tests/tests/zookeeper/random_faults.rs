@@ -1,9 +1,10 @@
-//! Processes on three servers under random faults: no two bodies of a key at a time.
+//! Processes on three servers under random faults, which want one key in every way: no two bodies at a time that may
+//! not be beside each other.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tests::checker::{KILL, Rules, check};
+use tests::checker::{KILL, Rules, SHARED, check};
 use tests::proxy::{Proxy, Treatment, Way};
 use tests::record::{Event, Record};
 use tests::seed::Random;
@@ -14,13 +15,24 @@ use tests::zookeeper::{Ensemble, url};
 use crate::support::{millis, seconds};
 
 const TTL: Duration = Duration::from_secs(2);
-const WORKERS: usize = 3;
-const LENGTH: Duration = Duration::from_secs(22);
+const WORKERS: usize = 5;
+/// `LOCKATTR_LENGTH` is another number of seconds.
+const LENGTH: u64 = 22;
+
+/// How the workers want the one key: alone, as readers, and some of three permits.
+const WISHES: [(&str, &str); WORKERS] = [
+    ("1", "1"),
+    ("1", SHARED),
+    ("1", SHARED),
+    ("3", "1"),
+    ("3", "2"),
+];
 
 /// A worker on proxies of its own before the three servers.
-fn worker(proxies: &[Proxy], record: &Record) -> Worker {
+fn worker(number: usize, proxies: &[Proxy], record: &Record) -> Worker {
     let at = url(proxies.iter().map(Proxy::address));
-    let words = ["chaos", "1", "2000", "60", "2", "ttl=2000"];
+    let (permits, wish) = WISHES[number];
+    let words = ["chaos", permits, "2000", "60", "2", wish, "ttl=2000"];
     let mut worker = Worker::start("turns", &at, record, &words);
     worker.says("ready");
     worker.tell("go");
@@ -40,25 +52,35 @@ fn random_faults_break_no_rule() {
                 .collect()
         })
         .collect();
-    let mut workers: Vec<_> = proxies.iter().map(|own| worker(own, &record)).collect();
+    let mut workers: Vec<_> = (0..WORKERS)
+        .map(|number| worker(number, &proxies[number], &record))
+        .collect();
     let begun = Instant::now();
     let mut faults = Vec::new();
-    while begun.elapsed() < LENGTH {
+    let length = std::env::var("LOCKATTR_LENGTH").map_or(Ok(LENGTH), |length| length.parse());
+    let length = seconds(length.expect("a number"));
+    while begun.elapsed() < length {
         let brief = random.millis(50, 900);
         let long = random.millis(300, 2_600);
         let some = usize::try_from(random.below(3)).unwrap();
+        let whose = usize::try_from(random.below(5)).unwrap();
         let fault = random.below(8);
-        pen.write(0, Event::Fault, "-", &format!("fault {fault} at {some}"));
+        pen.write(
+            0,
+            Event::Fault,
+            "-",
+            &format!("fault {fault} at {some}, {whose}"),
+        );
         match fault {
             0 => {
-                workers[some].freeze();
+                workers[whose].freeze();
                 thread::sleep(long);
-                workers[some].thaw();
+                workers[whose].thaw();
             }
             1 => {
-                workers[some].kill();
-                pen.write(0, Event::Fault, &workers[some].id().to_string(), KILL);
-                workers[some] = worker(&proxies[some], &record);
+                workers[whose].kill();
+                pen.write(0, Event::Fault, &workers[whose].id().to_string(), KILL);
+                workers[whose] = worker(whose, &proxies[whose], &record);
             }
             2 => {
                 servers.freeze(some);
@@ -76,27 +98,27 @@ fn random_faults_break_no_rule() {
                 thread::sleep(brief);
                 servers.restart(some);
             }
-            5 => proxies[some].iter().for_each(Proxy::cut),
+            5 => proxies[whose].iter().for_each(Proxy::cut),
             6 => {
                 // Half of the time the replies alone, so that what was asked is done.
-                for proxy in &proxies[some] {
+                for proxy in &proxies[whose] {
                     proxy.treat(Way::Replies, Treatment::Swallow);
                     if brief > millis(450) {
                         proxy.treat(Way::Requests, Treatment::Swallow);
                     }
                 }
                 thread::sleep(long);
-                for proxy in &proxies[some] {
+                for proxy in &proxies[whose] {
                     proxy.heal();
                     proxy.cut();
                 }
             }
             _ => {
-                for proxy in &proxies[some] {
+                for proxy in &proxies[whose] {
                     proxy.treat(Way::Replies, Treatment::Delay(brief));
                 }
                 thread::sleep(long);
-                proxies[some].iter().for_each(Proxy::heal);
+                proxies[whose].iter().for_each(Proxy::heal);
             }
         }
         faults.push(fault);

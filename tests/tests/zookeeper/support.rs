@@ -85,3 +85,19 @@ pub(crate) async fn queued(control: &mut Control, key: &str, count: usize) {
         tokio::time::sleep(millis(5)).await;
     }
 }
+
+/// How many hold or wait for a key.
+pub(crate) fn places(control: &mut Control, key: &str) -> usize {
+    let nodes = nodes(control, key);
+    let is_place = |name: &&String| name.contains('+') && !name.starts_with("closed-");
+    nodes.iter().filter(is_place).count()
+}
+
+#[track_caller]
+pub(crate) fn is_busy<T: std::fmt::Debug>(answer: Result<T, lockattr::Error>) {
+    let refused = answer.expect_err("it is busy");
+    assert!(
+        matches!(refused, lockattr::Error::Busy { .. }),
+        "{refused:?}"
+    );
+}

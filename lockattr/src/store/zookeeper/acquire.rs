@@ -255,7 +255,7 @@ impl ZooKeeper {
                     is_passing: true, ..
                 }),
             )) if attempt.wait.is_zero()
-                && *pause < PASSING * (1 << (TRIES - 1))
+                && *pause < PASSING * (1 << (TRIES - 2))
                 && Instant::now() + *pause < step.deadline =>
             {
                 sleep(*pause).await;

@@ -47,7 +47,7 @@ struct Table {
     /// Which claims are told of what happens to a node.
     watches: HashMap<String, Vec<String>>,
     due: BTreeSet<(Instant, String)>,
-    /// Marks that are to be removed.
+    /// Marks that are to be removed, and what is left of leases of which one place has gone.
     marks: BTreeSet<(Instant, String)>,
     /// When the session's task looks next.
     looks_at: Option<Instant>,
@@ -304,8 +304,12 @@ impl Claims {
                 entry.watched.retain(|watched| watched != node);
                 let ttl = entry.ttl;
                 match &mut entry.standing {
-                    Standing::Held { .. } if what == Happened::Deleted => {
-                        table.take(&owner);
+                    Standing::Held { ends, .. } if what == Happened::Deleted => {
+                        let ends = *ends;
+                        let places = table.take(&owner).map(|entry| entry.nodes.places);
+                        // Who holds it gives back the others, unless it was handed off.
+                        let others = places.into_iter().flatten().filter(|place| place != node);
+                        table.marks.extend(others.map(|place| (ends, place)));
                         table.ended.push(owner);
                         continue;
                     }

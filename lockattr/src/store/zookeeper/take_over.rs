@@ -18,10 +18,13 @@ use crate::store::{Claim, Found, Held, Renewal, relied_on_until};
 /// What a try has come to; nothing where others have changed what was looked at.
 type Outcome = Result<Option<Renewal>, StoreError>;
 
-/// A place that is the new owner's once the requests are done.
-struct Heir {
-    node: String,
-    requests: Vec<Request>,
+/// What is to be done of one lock.
+enum Inheritance {
+    /// The place at this node is the new owner's once the requests are done; none are, where it was done before.
+    Heir(String, Vec<Request>),
+    NotHeld,
+    /// It has changed since it was listed.
+    Changed,
 }
 
 impl ZooKeeper {
@@ -57,11 +60,14 @@ impl ZooKeeper {
         let mut session = step.life().await?.session;
         let (mut places, mut requests) = (Vec::new(), Vec::new());
         for (lock, listing) in claim.locks.iter().zip(&listings) {
-            let Some(heir) = inherit(step, lock, listing, lease, heir, session).await? else {
-                return Ok(Some(not_held(listing, claim)));
-            };
-            places.push(heir.node);
-            requests.extend(heir.requests);
+            match inherit(step, lock, listing, lease, heir, session).await? {
+                Inheritance::Heir(place, of_lock) => {
+                    places.push(place);
+                    requests.extend(of_lock);
+                }
+                Inheritance::NotHeld => return Ok(Some(not_held(listing, claim))),
+                Inheritance::Changed => return Ok(None),
+            }
         }
         // Where there are none, all of it was done before.
         if !requests.is_empty() {
@@ -103,7 +109,7 @@ impl ZooKeeper {
     }
 }
 
-/// What has the new owner take one lock over, or has done it before. Nothing where its owner holds it no more.
+/// What has the new owner take one lock over.
 async fn inherit(
     step: &Step<'_>,
     lock: &str,
@@ -111,7 +117,7 @@ async fn inherit(
     lease: Held<'_>,
     heir: Claim<'_>,
     session: i64,
-) -> Result<Option<Heir>, Failure> {
+) -> Result<Inheritance, Failure> {
     let lock_node = step.lock_node(lock);
     let path = |name: &str| format!("{lock_node}/{name}");
     let held = &listing.places[..listing.held(&[])];
@@ -120,17 +126,18 @@ async fn inherit(
         let node = path(&place.name);
         let stored = step.get(&node, false).await?;
         let is_own = stored.is_some_and(|(_, stat)| stat.session == session);
-        return Ok(is_own.then_some(Heir {
-            node,
-            requests: Vec::new(),
-        }));
+        return Ok(if is_own {
+            Inheritance::Heir(node, Vec::new())
+        } else {
+            Inheritance::NotHeld
+        });
     }
     let Some(place) = of(lease.claim.owner) else {
-        return Ok(None);
+        return Ok(Inheritance::NotHeld);
     };
     let slot = has_slots(heir).then(|| slot_node(step, lock, lease.slot));
     let Some(since) = held_since(step, place, &lock_node, slot.as_deref()).await? else {
-        return Ok(None);
+        return Ok(Inheritance::Changed);
     };
     let name = names::taken_over(heir, since, place.number);
     let (node, kind, acl) = (path(&name), NodeKind::Ephemeral, step.acl);
@@ -142,7 +149,7 @@ async fn inherit(
         requests.push(Request::delete(slot));
         requests.push(Request::create(slot, &name, kind, acl));
     }
-    Ok(Some(Heir { node, requests }))
+    Ok(Inheritance::Heir(node, requests))
 }
 
 /// Since when a place holds its lock, with this slot where it has one. Nothing where it does not.
