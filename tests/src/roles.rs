@@ -32,9 +32,6 @@ pub(crate) const REPLICAS_TIMEOUT: Duration = Duration::from_millis(400);
 /// The word for the role `chaos` on a store that has one holder a key.
 pub(crate) const WITHOUT_SLOTS: &str = "without-slots";
 
-/// Has the role `chaos` have no readers, and no holder of two permits.
-pub(crate) const WITHOUT_SHARING: &str = "without-sharing";
-
 static PEN: OnceLock<Pen> = OnceLock::new();
 
 /// Plays the role that the arguments name, if they name one.
@@ -74,7 +71,6 @@ pub fn play() {
                 let keys = chaos::Keys {
                     count: number(1),
                     have_slots: !words.iter().any(|word| word == WITHOUT_SLOTS),
-                    are_shared: !words.iter().any(|word| word == WITHOUT_SHARING),
                 };
                 chaos::play(number(0), keys, millis(2), &orders).await;
             }

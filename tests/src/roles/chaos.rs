@@ -36,8 +36,6 @@ pub(super) struct Keys {
     pub(super) count: u64,
     /// Whether there are as many keys with several slots.
     pub(super) have_slots: bool,
-    /// Whether there are as many with readers, and holders of two slots.
-    pub(super) are_shared: bool,
 }
 
 /// What the tasks of a worker are to do, and how many of them are at it.
@@ -142,13 +140,13 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let one = random.below(keys.count);
     let two = (one + 1 + random.below(keys.count - 1)) % keys.count;
     let kind = if keys.have_slots {
-        random.below(11)
+        random.below(12)
     } else {
-        1 + random.below(10)
+        1 + random.below(11)
     };
     let label = match kind {
         0 => format!("slots:{one}"),
-        7 if keys.are_shared => format!("docs:{one}"),
+        7 => format!("docs:{one}"),
         1..=3 => pair_of(one, two),
         _ => format!("chaos:{one}"),
     };
@@ -166,11 +164,7 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
         random: Random::new(random.number()),
         label,
         around: None,
-        weight: if keys.are_shared && random.below(4) == 0 {
-            SLOTS
-        } else {
-            1
-        },
+        weight: if random.below(4) == 0 { SLOTS } else { 1 },
     };
     let writes = random.below(4) == 0;
     let patience = if random.below(10) == 0 {
@@ -181,16 +175,16 @@ async fn one_call(random: &mut Random, keys: Keys, ttl: Duration) {
     let calling = fallback::observed(async {
         match kind {
             0 => slot(one, &job).await,
-            7 if keys.are_shared && writes => writing(one, &job).await,
-            7 if keys.are_shared => reading(one, &job).await,
+            7 if writes => writing(one, &job).await,
+            7 => reading(one, &job).await,
             1 => both(one, two, &job).await,
             2 | 3 => both_locally(one, two, &job).await,
             4 => locally(one, &job).await,
             5 => unguarded(one, &job).await,
             6 => marking(one, &job).await,
-            7 => drained(streamed(one, &job)).await,
             8 => block_in_place(|| on_a_thread(one, &job)),
             9 => rerunning(one, &job).await,
+            10 => drained(streamed(one, &job)).await,
             _ => plain(one, &job).await,
         }
     });

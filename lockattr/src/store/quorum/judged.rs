@@ -39,6 +39,7 @@ pub(super) fn shared(known: &[&Listed], nodes: usize) -> bool {
 }
 
 /// Whether two nodes mean the same.
+#[cfg(feature = "inspect")]
 pub(super) fn is_same(one: &EntryKind, other: &EntryKind) -> bool {
     name(one) == name(other)
 }

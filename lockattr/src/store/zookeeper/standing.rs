@@ -1,7 +1,9 @@
 //! What stands under locks, for whoever asks without taking them; of many, read at the same time.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+#[cfg(feature = "inspect")]
+use std::time::Duration;
+use std::time::SystemTime;
 
 use super::fault::Failure;
 use super::listing::{Listing, Mark, server_time};
