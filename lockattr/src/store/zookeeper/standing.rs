@@ -1,7 +1,7 @@
 //! What stands under locks, for whoever asks without taking them; of many, read at the same time.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::fault::Failure;
 use super::listing::{Listing, Mark, server_time};
@@ -64,7 +64,7 @@ pub(super) struct Read {
     pub(super) listed: Listed,
     /// Those who wait, in their order, each with its ttl.
     #[cfg(feature = "inspect")]
-    pub(super) queue: Vec<(String, Duration)>,
+    pub(super) queue: Vec<(String, std::time::Duration)>,
     /// Whether something of it has gone while it was read.
     pub(super) has_changed: bool,
 }
