@@ -66,7 +66,7 @@ pub(super) struct Read {
     pub(super) listed: Listed,
     /// Those who wait, in their order, each with its ttl.
     #[cfg(feature = "inspect")]
-    pub(super) queue: Vec<(String, Duration)>,
+    pub(super) queue: Vec<(String, std::time::Duration)>,
     /// Whether something of it has gone while it was read.
     pub(super) has_changed: bool,
 }
