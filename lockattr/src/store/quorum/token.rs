@@ -3,9 +3,8 @@
 //! Whoever draws the next one draws from a majority as well, which has a node in common with the one that
 //! knows this token; that node draws a larger one. A token that is known to fewer was given to nobody.
 //!
-//! Readers draw at the same time. Two may have drawn the same number, each from another node, and neither sees that
-//! a node which knows it has it from the other. So the token of a reader is one that a majority of the nodes have
-//! drawn for it, each that number: a node draws no number twice, and any two majorities have a node in common.
+//! Readers draw at the same time, and two may be given one number: it is larger than those of all writers before
+//! them, and smaller than that of the next one.
 
 use std::sync::Arc;
 
@@ -18,9 +17,6 @@ use crate::error::StoreError;
 
 type TokenAnswers = Vec<Option<Result<Token, StoreError>>>;
 
-/// How often a reader asks nodes for one number before it gives up: others have drawn larger ones each time.
-const ROUNDS: u32 = 32;
-
 impl Quorum {
     pub(super) async fn draw_token(
         &self,
@@ -31,53 +27,18 @@ impl Quorum {
         let Some(Token::Drawn(largest)) = votes::token(&drawn) else {
             return decided(&drawn);
         };
-        if !claim.sharing.is_alone() {
-            return self.draw_alike(&claim, drawn, largest).await;
-        }
         let known = equal(drawn, largest);
         let (raised, pending) = self.ask_for_token(&claim, largest, known).await;
-        self.go_on_drawing(pending);
-        match decided(&raised)? {
-            Token::Drawn(_) => Ok(Token::Drawn(largest)),
-            not_held @ Token::NotHeld(_) => Ok(not_held),
-        }
-    }
-
-    /// Has a majority draw one number, which is larger than all that were drawn. A node whose clock is past it
-    /// draws a larger one: the next try is so far ahead that the others get there.
-    async fn draw_alike(
-        &self,
-        claim: &Arc<OwnedClaim>,
-        drawn: TokenAnswers,
-        largest: u64,
-    ) -> Result<Token, StoreError> {
-        let (mut drawn, mut wanted) = (drawn, largest);
-        for _ in 0..ROUNDS {
-            let known = equal(drawn, wanted);
-            let (answers, pending) = self.ask_for_token(claim, wanted, known).await;
-            self.go_on_drawing(pending);
-            let Token::Drawn(most) = decided(&answers)? else {
-                return decided(&answers);
-            };
-            let alike = equal(answers.clone(), wanted);
-            if alike.iter().flatten().count() >= votes::majority(self.nodes.len()) {
-                return Ok(Token::Drawn(wanted));
-            }
-            drawn = answers;
-            wanted = most + 2 * (most - wanted);
-        }
-        Err(StoreError::refused(
-            "other readers have drawn larger fencing tokens from some of the nodes each time",
-        ))
-    }
-
-    /// The more nodes know a number, the more of them may forget it.
-    fn go_on_drawing(&self, pending: Vec<(usize, Request<Token>)>) {
+        // The more nodes know it, the more of them may forget it.
         for (_, request) in pending {
             if request.is_sent() {
                 self.context
                     .go_on(async move { drop(request.answer.await) });
             }
+        }
+        match decided(&raised)? {
+            Token::Drawn(_) => Ok(Token::Drawn(largest)),
+            not_held @ Token::NotHeld(_) => Ok(not_held),
         }
     }
 

@@ -1,8 +1,6 @@
 //! What stands under locks, for whoever asks without taking them; of many, read at the same time.
 
 use std::collections::HashMap;
-#[cfg(feature = "inspect")]
-use std::time::Duration;
 use std::time::SystemTime;
 
 use super::fault::Failure;
