@@ -252,3 +252,50 @@ pub fn with_the_runtime(connect: impl Fn() -> Client, mut left: impl FnMut() -> 
         looking.block_on(cleared(&format!("round {round}"), &mut left));
     }
 }
+
+/// So many calls for `units`, alone, as readers and with weights, begin within 900 ms and are dropped within
+/// `patience` milliseconds, while the proxies swallow answers and cut connections. The answer is how many were served.
+pub async fn of_every_form(
+    clients: &[Client],
+    proxies: &[Proxy],
+    count: usize,
+    patience: u64,
+) -> usize {
+    let mut random = Random::announced("dropped");
+    let mut calls = JoinSet::new();
+    for number in 0..count {
+        let locks = &clients[number % clients.len()];
+        let request = match random.below(5) {
+            0 => locks.lock("units"),
+            1 | 2 => locks.lock("units").shared(),
+            _ => {
+                let weight = 1 + u32::try_from(random.below(4)).expect("a small number");
+                locks.lock("units").permits(4).weight(weight)
+            }
+        };
+        let request = request.ttl(Duration::from_secs(20));
+        let request = request.wait(Duration::from_secs(30));
+        let (starts, patience) = (random.millis(0, 900), random.millis(0, patience));
+        let holds = random.millis(0, 10);
+        calls.spawn(async move {
+            sleep(starts).await;
+            let call = async {
+                let lease = request.acquire().await?;
+                sleep(holds).await;
+                lease.release().await
+            };
+            timeout(patience, call)
+                .await
+                .is_ok_and(|ended| ended.is_ok())
+        });
+    }
+    for proxy in proxies {
+        sleep(Duration::from_millis(200)).await;
+        proxy.treat(Way::Replies, Treatment::Swallow);
+        sleep(Duration::from_millis(50)).await;
+        proxy.heal();
+        proxy.cut();
+    }
+    let served = calls.join_all().await;
+    served.into_iter().filter(|served| *served).count()
+}

@@ -23,6 +23,7 @@ pub mod fake;
 pub mod fallback;
 pub mod firing;
 pub mod forger;
+pub mod hand_offs;
 pub mod inspected;
 pub mod log;
 #[cfg(feature = "metrics")]

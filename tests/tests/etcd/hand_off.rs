@@ -2,25 +2,16 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockattr::{Client, Error, Lease, LossCause};
+use lockattr::{Client, Error, LossCause};
 use tests::etcd::Etcd;
+use tests::hand_offs::{Heir, is_lost, taken_up_by_one};
 use tests::proxy::{Proxy, Treatment, Way};
-use tests::record::Record;
 use tests::statuses::holder;
 use tests::wait;
-use tests::worker::Worker;
 
 use crate::support::{SLACK, TTL, client, client_at, nap, nothing_left, queued, take};
 
 const PATIENT: Duration = Duration::from_secs(30);
-
-#[track_caller]
-fn is_lost(told: Result<Lease, Error>, expected: LossCause) {
-    match told {
-        Err(Error::Lost { cause, .. }) => assert_eq!(cause, expected),
-        told => panic!("{told:?}"),
-    }
-}
 
 fn owner(cluster: &Etcd, key: &str) -> Option<String> {
     let value = cluster.get(key)?.value;
@@ -29,23 +20,13 @@ fn owner(cluster: &Etcd, key: &str) -> Option<String> {
 
 #[test]
 fn a_child_goes_on_with_what_its_parent_held_when_that_is_killed() {
-    let (cluster, record) = (Etcd::start(1), Record::new());
-    let words = ["ttl=1000"];
-    let mut parent = Worker::start("parent", &cluster.url(), &record, &words);
-    let token = parent.says("token ");
-    let text = parent.says("text ");
-    let mut child = Worker::start("heir", &cluster.url(), &record, &words);
-    child.says("ready");
-    child.tell(text.trim_start_matches("text "));
-    assert_eq!(child.says("token "), token);
-    parent.kill();
+    let cluster = Etcd::start(1);
+    let heir = Heir::of_a_killed_parent(&cluster.url(), 1000, || {});
     // Longer than the lease of the one that was killed runs: it is renewed, and by another owner.
     std::thread::sleep(Duration::from_millis(3_500));
     let now = owner(&cluster, "lock:heritage").expect("it is held");
-    assert!(now.ends_with(&format!(":{}", child.id())), "{now}");
-    child.tell("release");
-    assert_eq!(child.says("released "), "released true");
-    assert!(child.finish().success());
+    assert!(now.ends_with(&format!(":{}", heir.id())), "{now}");
+    heir.release();
     assert_eq!(cluster.get("lock:heritage"), None);
 }
 
@@ -96,20 +77,7 @@ async fn of_many_who_take_it_up_one_has_it_in_every_form() {
         let lease = request.acquire().await.unwrap();
         let token = lease.token().await.unwrap();
         let text = lease.hand_off().unwrap().to_string();
-        let mut calls = Vec::new();
-        for heir in &heirs {
-            let (heir, text) = (heir.clone(), text.clone());
-            calls.push(tokio::spawn(async move { heir.take_up(text).await }));
-        }
-        let mut leases = Vec::new();
-        for call in calls {
-            match call.await.unwrap() {
-                Ok(lease) => leases.push(lease),
-                told => is_lost(told, cause),
-            }
-        }
-        assert_eq!(leases.len(), 1);
-        let lease = leases.remove(0);
+        let lease = taken_up_by_one(&text, &heirs, cause).await;
         assert_eq!(lease.token().await.unwrap(), token);
         lease.release().await.unwrap();
         is_lost(locks.take_up(&text).await, LossCause::Deleted);

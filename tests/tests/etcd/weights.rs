@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, Lease, LossCause, Status};
 use tests::checker::{self, KILL};
+use tests::dropping;
 use tests::etcd::Etcd;
-use tests::proxy::{Proxy, Treatment, Way};
+use tests::proxy::Proxy;
 use tests::record::{Event, Record};
-use tests::seed::Random;
 use tests::wait;
 use tests::worker::{self, Worker};
 use tokio::task::JoinHandle;
@@ -271,43 +271,7 @@ async fn calls_that_are_dropped_leave_nothing() {
     for proxy in &proxies {
         clients.push(client_at(&cluster.url_of(&[proxy.address()])).await);
     }
-    let mut random = Random::announced("dropped");
-    let mut calls = Vec::new();
-    for number in 0..120 {
-        let locks = &clients[number % 2];
-        let request = match random.below(5) {
-            0 => locks.lock("units"),
-            1 | 2 => locks.lock("units").shared(),
-            _ => {
-                let weight = 1 + u32::try_from(random.below(4)).unwrap();
-                locks.lock("units").permits(4).weight(weight)
-            }
-        };
-        let request = request.ttl(Duration::from_secs(20)).wait(PATIENT);
-        let (starts, patience) = (random.millis(0, 900), random.millis(0, 400));
-        let holds = random.millis(0, 10);
-        calls.push(tokio::spawn(async move {
-            tokio::time::sleep(starts).await;
-            let call = async {
-                let lease = request.acquire().await?;
-                tokio::time::sleep(holds).await;
-                lease.release().await
-            };
-            let ended = tokio::time::timeout(patience, call).await;
-            ended.is_ok_and(|ended| ended.is_ok())
-        }));
-    }
-    for proxy in &proxies {
-        nap(200).await;
-        proxy.treat(Way::Replies, Treatment::Swallow);
-        nap(50).await;
-        proxy.heal();
-        proxy.cut();
-    }
-    let mut granted = 0;
-    for call in calls {
-        granted += usize::from(call.await.unwrap());
-    }
+    let granted = dropping::of_every_form(&clients, &proxies, 120, 400).await;
     println!("{granted} of 120 were served");
     assert!(granted >= 3, "{granted}");
     wait::within("nothing is left", 4 * SLACK, || {

@@ -3,12 +3,11 @@
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, LossCause};
+use tests::hand_offs::{Heir, is_lost, taken_up_by_one};
 use tests::postgres::Postgres;
 use tests::proxy::{Proxy, Treatment, Way};
-use tests::record::Record;
 use tests::statuses::holder;
 use tests::wait;
-use tests::worker::Worker;
 use tokio_postgres::NoTls;
 
 use crate::support::{BOUND, SLACK, client, connected, pair};
@@ -16,35 +15,19 @@ use crate::support::{BOUND, SLACK, client, connected, pair};
 const TTL: Duration = Duration::from_secs(2);
 const PATIENT: Duration = Duration::from_secs(30);
 
-#[track_caller]
-fn is_lost<T: std::fmt::Debug>(told: Result<T, Error>, expected: LossCause) {
-    match told {
-        Err(Error::Lost { cause, .. }) => assert_eq!(cause, expected),
-        told => panic!("{told:?}"),
-    }
-}
-
 #[test]
 fn a_child_goes_on_with_what_its_parent_held_when_that_is_killed() {
-    let (server, record) = (Postgres::start(), Record::new());
-    let words = ["ttl=2000"];
-    let mut parent = Worker::start("parent", &server.url(), &record, &words);
-    let token = parent.says("token ");
-    let text = parent.says("text ");
-    let owner = server.owner("lock:heritage");
-    let mut child = Worker::start("heir", &server.url(), &record, &words);
-    child.says("ready");
-    child.tell(text.trim_start_matches("text "));
-    assert_eq!(child.says("token "), token);
-    parent.kill();
+    let server = Postgres::start();
+    let mut owner = None;
+    let heir = Heir::of_a_killed_parent(&server.url(), 2000, || {
+        owner = server.owner("lock:heritage");
+    });
     // Longer than the ttl: it is renewed, and by another owner.
     std::thread::sleep(TTL + TTL / 2);
     let now = server.owner("lock:heritage").expect("it is held");
     assert_ne!(Some(&now), owner.as_ref());
-    assert!(now.ends_with(&format!(":{}", child.id())), "{now}");
-    child.tell("release");
-    assert_eq!(child.says("released "), "released true");
-    assert!(child.finish().success());
+    assert!(now.ends_with(&format!(":{}", heir.id())), "{now}");
+    heir.release();
     assert_eq!(server.owner("lock:heritage"), None);
 }
 
@@ -61,23 +44,9 @@ async fn of_many_who_take_it_up_one_has_it_and_who_waits_gets_it_then() {
         let waiting = client(&server).await;
         let waiter = tokio::spawn(waiting.lock("k").wait(PATIENT).acquire());
         wait::until("it is queued", || server.waiters() == 1).await;
-        let calls: Vec<_> = heirs
-            .iter()
-            .map(|heir| {
-                let (heir, text) = (heir.clone(), text.clone());
-                tokio::spawn(async move { heir.take_up(text).await })
-            })
-            .collect();
-        let mut leases = Vec::new();
-        for call in calls {
-            match call.await.unwrap() {
-                Ok(lease) => leases.push(lease),
-                told => is_lost(told, LossCause::Taken),
-            }
-        }
-        assert_eq!(leases.len(), 1);
+        let taken = taken_up_by_one(&text, &heirs, LossCause::Taken).await;
         assert!(!waiter.is_finished());
-        leases.remove(0).release().await.unwrap();
+        taken.release().await.unwrap();
         waiter.await.unwrap().unwrap().release().await.unwrap();
         is_lost(locks.take_up(&text).await, LossCause::Deleted);
     }

@@ -4,46 +4,29 @@ use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, LossCause, Memory, Status};
 use tests::cluster::Cluster;
+use tests::hand_offs::{Heir, is_lost, taken_up_by_one};
 use tests::proxy::{Treatment, Way};
-use tests::record::Record;
 use tests::server::Server;
 use tests::statuses::holder;
 use tests::wait;
-use tests::worker::Worker;
 
 use crate::support::{SLACK, behind_a_proxy, client, nap, nothing_left, pair};
 
 const TTL: Duration = Duration::from_secs(2);
 
-#[track_caller]
-fn is_lost<T: std::fmt::Debug>(told: Result<T, Error>, expected: LossCause) {
-    match told {
-        Err(Error::Lost { cause, .. }) => assert_eq!(cause, expected),
-        told => panic!("{told:?}"),
-    }
-}
-
 #[test]
 fn a_child_goes_on_with_what_its_parent_held_when_that_is_killed() {
-    let (server, record) = (Server::start(), Record::new());
-    let words = ["ttl=2000"];
-    let mut parent = Worker::start("parent", &server.url(), &record, &words);
-    let token = parent.says("token ");
-    let text = parent.says("text ");
-    let owner = server.owner("lock:heritage");
-    let mut child = Worker::start("heir", &server.url(), &record, &words);
-    child.says("ready");
-    child.tell(text.trim_start_matches("text "));
-    assert_eq!(child.says("token "), token);
-    parent.kill();
+    let server = Server::start();
+    let mut owner = None;
+    let heir = Heir::of_a_killed_parent(&server.url(), 2000, || {
+        owner = server.owner("lock:heritage");
+    });
     // Longer than the ttl: it is renewed, and by another owner.
     std::thread::sleep(TTL + TTL / 2);
     let now = server.owner("lock:heritage").expect("it is held");
     assert_ne!(Some(&now), owner.as_ref());
-    assert!(now.ends_with(&format!(":{}", child.id())), "{now}");
-    child.tell("release");
-    assert_eq!(child.says("released "), "released true");
-    assert!(child.finish().success());
+    assert!(now.ends_with(&format!(":{}", heir.id())), "{now}");
+    heir.release();
     assert_eq!(server.owner("lock:heritage"), None);
 }
 
@@ -74,23 +57,15 @@ async fn who_waits_gets_it_after_the_one_who_took_it_up() {
 #[tokio::test]
 async fn of_many_who_take_it_up_one_has_it() {
     let (server, locks) = pair().await;
+    let mut heirs = Vec::new();
+    for _ in 0..4 {
+        heirs.push(client(&server).await);
+    }
     for _ in 0..20 {
         let lease = locks.lock("k").acquire().await.unwrap();
         let text = lease.hand_off().unwrap().to_string();
-        let mut calls = Vec::new();
-        for _ in 0..4 {
-            let (heir, text) = (client(&server).await, text.clone());
-            calls.push(tokio::spawn(async move { heir.take_up(text).await }));
-        }
-        let mut leases = Vec::new();
-        for call in calls {
-            match call.await.unwrap() {
-                Ok(lease) => leases.push(lease),
-                told => is_lost(told, LossCause::Taken),
-            }
-        }
-        assert_eq!(leases.len(), 1);
-        leases.remove(0).release().await.unwrap();
+        let taken = taken_up_by_one(&text, &heirs, LossCause::Taken).await;
+        taken.release().await.unwrap();
         is_lost(locks.take_up(&text).await, LossCause::Deleted);
     }
     nothing_left(&server).await;

@@ -3,11 +3,10 @@
 use std::time::{Duration, Instant};
 
 use lockattr::{Client, Error, LossCause};
+use tests::hand_offs::{Heir, is_lost, taken_up_by_one};
 use tests::proxy::{Proxy, Treatment, Way};
-use tests::record::Record;
 use tests::statuses::holder;
 use tests::wait;
-use tests::worker::Worker;
 use tests::zookeeper::{Control, Ensemble, url};
 
 use crate::support::{
@@ -17,35 +16,17 @@ use crate::support::{
 
 const TTL: Duration = Duration::from_secs(2);
 
-#[track_caller]
-fn is_lost<T: std::fmt::Debug>(told: Result<T, Error>, expected: LossCause) {
-    match told {
-        Err(Error::Lost { cause, .. }) => assert_eq!(cause, expected),
-        told => panic!("{told:?}"),
-    }
-}
-
 #[test]
 fn a_child_goes_on_with_what_its_parent_held_when_that_is_killed() {
     let server = Ensemble::single();
-    let (record, words) = (Record::new(), ["ttl=2000"]);
     let mut control = Control::of(server.address(0));
-    let mut parent = Worker::start("parent", &server.url(), &record, &words);
-    let token = parent.says("token ");
-    let text = parent.says("text ");
-    let mut child = Worker::start("heir", &server.url(), &record, &words);
-    child.says("ready");
-    child.tell(text.trim_start_matches("text "));
-    assert_eq!(child.says("token "), token);
-    parent.kill();
+    let heir = Heir::of_a_killed_parent(&server.url(), 2000, || {});
     // Longer than the session of the parent.
     std::thread::sleep(TTL + TTL);
     let now = nodes(&mut control, "heritage");
-    let heir = format!(":{}+", child.id());
-    assert!(now.len() == 1 && now[0].contains(&heir), "{now:?}");
-    child.tell("release");
-    assert_eq!(child.says("released "), "released true");
-    assert!(child.finish().success());
+    let process = format!(":{}+", heir.id());
+    assert!(now.len() == 1 && now[0].contains(&process), "{now:?}");
+    heir.release();
     assert_eq!(nodes(&mut control, "heritage"), [""; 0]);
 }
 
@@ -78,19 +59,8 @@ async fn of_many_who_take_it_up_one_has_it() {
     for _ in 0..10 {
         let lease = locks.lock("off:many").acquire().await.unwrap();
         let text = lease.hand_off().unwrap().to_string();
-        let calls = heirs.iter().map(|heir| {
-            let (heir, text) = (heir.clone(), text.clone());
-            tokio::spawn(async move { heir.take_up(text).await })
-        });
-        let mut leases = Vec::new();
-        for call in calls.collect::<Vec<_>>() {
-            match call.await.unwrap() {
-                Ok(lease) => leases.push(lease),
-                told => is_lost(told, LossCause::Taken),
-            }
-        }
-        assert_eq!(leases.len(), 1);
-        leases.remove(0).release().await.unwrap();
+        let taken = taken_up_by_one(&text, &heirs, LossCause::Taken).await;
+        taken.release().await.unwrap();
         is_lost(locks.take_up(&text).await, LossCause::Deleted);
     }
 }

@@ -2,45 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-use lockattr::{Error, Lease, LossCause};
-use tests::record::Record;
+use lockattr::LossCause;
+use tests::hand_offs::{Heir, is_lost, taken_up_by_one};
 use tests::wait;
-use tests::worker::Worker;
 
 use super::{CLEARED, KEY, LOCK, Nodes, is_unavailable, take};
 use crate::support::{BOUND, SLACK, nap};
 
 const TTL: Duration = Duration::from_secs(2);
 
-#[track_caller]
-fn is_lost(told: &Result<Lease, Error>, expected: LossCause) {
-    match told {
-        Err(Error::Lost { cause, .. }) => assert_eq!(*cause, expected),
-        told => panic!("{told:?}"),
-    }
-}
-
 #[test]
 fn a_child_goes_on_with_what_its_parent_held_when_that_is_killed() {
-    let (nodes, record) = (Nodes::start(3), Record::new());
-    let words = ["ttl=2000"];
-    let mut parent = Worker::start("parent", &nodes.url(), &record, &words);
-    let token = parent.says("token ");
-    let text = parent.says("text ");
-    let mut child = Worker::start("heir", &nodes.url(), &record, &words);
-    child.says("ready");
-    child.tell(text.trim_start_matches("text "));
-    assert_eq!(child.says("token "), token);
-    parent.kill();
+    let nodes = Nodes::start(3);
+    let heir = Heir::of_a_killed_parent(&nodes.url(), 2000, || {});
     // Longer than the ttl: it is renewed, by all nodes.
     std::thread::sleep(TTL + TTL / 2);
     for server in &nodes.servers {
         let now = server.owner("lock:heritage").expect("it is held");
-        assert!(now.ends_with(&format!(":{}", child.id())), "{now}");
+        assert!(now.ends_with(&format!(":{}", heir.id())), "{now}");
     }
-    child.tell("release");
-    assert_eq!(child.says("released "), "released true");
-    assert!(child.finish().success());
+    heir.release();
 }
 
 #[tokio::test]
@@ -63,27 +44,13 @@ async fn of_many_who_take_it_up_one_has_it_also_where_a_node_is_away() {
             server.freeze();
         }
         let text = lease.hand_off().unwrap().to_string();
-        let calls: Vec<_> = heirs
-            .iter()
-            .map(|heir| {
-                let (heir, text) = (heir.clone(), text.clone());
-                tokio::spawn(async move { heir.take_up(text).await })
-            })
-            .collect();
-        let mut leases = Vec::new();
-        for call in calls {
-            match call.await.unwrap() {
-                Ok(lease) => leases.push(lease),
-                told => is_lost(&told, LossCause::Taken),
-            }
-        }
-        assert_eq!(leases.len(), 1, "round {round}");
+        let taken = taken_up_by_one(&text, &heirs, LossCause::Taken).await;
         if round % 2 == 1
             && let Some(server) = away
         {
             server.thaw();
         }
-        leases.remove(0).release().await.unwrap();
+        taken.release().await.unwrap();
         if round % 2 == 1 {
             // A node that was away has the vote of the owner before until its ttl is over.
             for server in &nodes.servers {
@@ -92,7 +59,7 @@ async fn of_many_who_take_it_up_one_has_it_also_where_a_node_is_away() {
             nodes.all_vote_again(&locks).await;
         }
         nodes.nothing_left().await;
-        is_lost(&locks.take_up(&text).await, LossCause::Deleted);
+        is_lost(locks.take_up(&text).await, LossCause::Deleted);
     }
 }
 
@@ -107,9 +74,9 @@ async fn what_nobody_takes_up_ends_with_its_ttl() {
     let next = next.await.unwrap();
     let took = begun.elapsed();
     assert!(took < TTL + SLACK && took > TTL / 2, "{took:?}");
-    is_lost(&locks.take_up(&text).await, LossCause::Taken);
+    is_lost(locks.take_up(&text).await, LossCause::Taken);
     next.release().await.unwrap();
-    is_lost(&locks.take_up(&text).await, LossCause::Deleted);
+    is_lost(locks.take_up(&text).await, LossCause::Deleted);
     assert_eq!(locks.stats().lost, 0);
     nodes.nothing_left().await;
 }
@@ -137,7 +104,7 @@ async fn a_majority_that_goes_away_leaves_nothing_half_done() {
     }
     let left = || nodes.votes().into_iter().flatten().count();
     wait::within("it is given back", CLEARED + BOUND, || left() == 0).await;
-    is_lost(&locks.take_up(&text).await, LossCause::Deleted);
+    is_lost(locks.take_up(&text).await, LossCause::Deleted);
     // The same of one that is dropped at any of its polls.
     for polls in 1..8 {
         let lease = take(&locks).await;
@@ -169,7 +136,7 @@ async fn a_reader_goes_on_elsewhere_beside_other_readers() {
     let text = lease.hand_off().unwrap();
     let lease = heir.take_up(&text).await.unwrap();
     assert_eq!(lease.token().await.unwrap(), token);
-    is_lost(&locks.take_up(&text).await, LossCause::Deleted);
+    is_lost(locks.take_up(&text).await, LossCause::Deleted);
     nap(2_500).await;
     assert!(lease.remaining() > Duration::ZERO);
     other.release().await.unwrap();
