@@ -261,6 +261,26 @@ async fn a_holder_that_wakes_nobody_costs_at_most_one_look() {
 }
 
 /// No malformed entry of the wait queue is granted the lock.
+/// A newcomer that takes what has ended under its holder, before those look who wait, stores its owner alone: its
+/// release wakes nobody.
+#[tokio::test]
+async fn a_newcomer_that_comes_before_a_waiter_looks_costs_at_most_one_look() {
+    let (server, locks) = pair().await;
+    let (other, newcomer) = (client(&server).await, client(&server).await);
+    let lease = locks.lock("sync:42").acquire().await.unwrap();
+    let call = tokio::spawn(other.lock("sync:42").wait(PATIENT).acquire());
+    wait::until("it is queued", || server.waiters("lock:sync:42") == 1).await;
+    // As the end of its ttl does, but before the waiter looks.
+    let _: usize = server.ask("DEL lock:sync:42");
+    let next = newcomer.lock("sync:42").acquire().await.unwrap();
+    let start = Instant::now();
+    next.release().await.unwrap();
+    let granted = call.await.unwrap().unwrap();
+    assert!(start.elapsed() < LOOK + SLACK, "{:?}", start.elapsed());
+    granted.release().await.unwrap();
+    drop(lease);
+}
+
 #[tokio::test]
 async fn malformed_queue_entries_are_passed_over() {
     let (server, locks) = pair().await;

@@ -10,8 +10,8 @@
 //! | `done@{ms} {reply}` | the same with a reply | the same; the forms of a reply are those of `reply.rs` |
 //!
 //! Whether a value is an owner's is equality first, and then the owner and a space. A claim that waits for who has
-//! stored its owner alone has the value say since when: where it does not, nobody waits, and a release deletes it
-//! and looks no further.
+//! stored its owner alone has the value say since when: where it does not, nobody waits, or whoever does has not looked
+//! since the last holder's ttl has ended, and a release deletes it and looks no further.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
