@@ -1,5 +1,7 @@
 //! With whom a claim shares its lock.
 
+use std::borrow::Cow;
+
 /// Whom a claim lets hold its lock beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Sharing {
@@ -53,6 +55,30 @@ impl Sharing {
                 used.is_some_and(|used| used <= u64::from(permits))
             }
         }
+    }
+
+    /// As stores write it: `1` of who wants a lock alone, `shared` of a reader, and of who wants some of its permits how
+    /// many, and how many there are, with this in between.
+    pub(crate) fn wish(self, of: &str) -> Cow<'static, str> {
+        match self {
+            Self::Alone => "1".into(),
+            Self::Readers => "shared".into(),
+            Self::Permits { permits, weight } => format!("{weight}{of}{permits}").into(),
+        }
+    }
+
+    /// What was written so.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    pub(crate) fn of_wish(wish: &str, of: &str) -> Option<Self> {
+        match wish {
+            "1" => return Some(Self::Alone),
+            "shared" => return Some(Self::Readers),
+            _ => {}
+        }
+        let (weight, permits) = wish.split_once(of)?;
+        let (weight, permits) = (weight.parse().ok()?, permits.parse().ok()?);
+        let is_some = permits > 1 && (1..=permits).contains(&weight);
+        is_some.then_some(Self::Permits { permits, weight })
     }
 
     /// Whether whoever holds a lock so has all that another needs who wants it so.

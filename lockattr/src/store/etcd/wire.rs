@@ -188,7 +188,7 @@ impl<'a> Stored<'a> {
     fn claimed(text: &'a str) -> Option<Self> {
         let mut fields = text.split(' ').peekable();
         let owner = fields.next().filter(|owner| !owner.is_empty())?;
-        let sharing = sharing(fields.next()?)?;
+        let sharing = Sharing::of_wish(fields.next()?, OF)?;
         let ttl = millis(fields.next()?)?;
         let slot = match fields.next_if(|field| !field.starts_with('@')) {
             Some(slot) => slot.parse().ok()?,
@@ -231,31 +231,13 @@ fn millis(text: &str) -> Option<Duration> {
     text.parse().ok().map(Duration::from_millis)
 }
 
-/// What one wants of a lock.
-fn wish(sharing: Sharing) -> String {
-    match sharing {
-        Sharing::Alone => "1".to_owned(),
-        Sharing::Readers => "shared".to_owned(),
-        Sharing::Permits { permits, weight } => format!("{weight}/{permits}"),
-    }
-}
-
-fn sharing(wish: &str) -> Option<Sharing> {
-    match wish {
-        "1" => Some(Sharing::Alone),
-        "shared" => Some(Sharing::Readers),
-        _ => {
-            let (weight, permits) = wish.split_once('/')?;
-            let (weight, permits) = (weight.parse().ok()?, permits.parse().ok()?);
-            Some(Sharing::Permits { permits, weight })
-        }
-    }
-}
+/// Between the permits that one wants, and all.
+const OF: &str = "/";
 
 /// A place in a queue.
 pub(super) fn waits(claim: &Claim<'_>) -> Vec<u8> {
     let Claim { owner, ttl, .. } = claim;
-    format!("{owner} {} {}", wish(claim.sharing()), ttl.as_millis()).into()
+    format!("{owner} {} {}", claim.sharing().wish(OF), ttl.as_millis()).into()
 }
 
 /// Of who holds a lock, in this slot, and since then where the owner does not say it.

@@ -99,12 +99,7 @@ fn decided(
 
 /// One of the nodes may have done its part.
 fn undecided(answers: &[Option<Result<Found, StoreError>>]) -> StoreError {
-    let errors: Vec<_> = answers
-        .iter()
-        .flatten()
-        .filter_map(|answer| answer.as_ref().err())
-        .collect();
-    let error = votes::unavailable(answers.len(), &errors);
+    let error = votes::unavailable(answers.len(), &votes::errors(answers));
     if answers
         .iter()
         .any(|answer| matches!(answer, Some(Ok(Found::Ours))))

@@ -130,12 +130,9 @@ fn put(
 }
 
 /// What is said of a lease of which too little is known.
-fn undecided(answers: &[Option<Renewed>], failed: &[&StoreError]) -> StoreError {
-    let own = answers
-        .iter()
-        .flatten()
-        .filter_map(|one| one.as_ref().err());
-    let errors: Vec<_> = own.chain(failed.iter().copied()).collect();
+pub(super) fn undecided(answers: &[Option<Renewed>], failed: &[&StoreError]) -> StoreError {
+    let mut errors = votes::errors(answers);
+    errors.extend(failed);
     let error = votes::unavailable(answers.len(), &errors);
     // Some may have been renewed.
     StoreError::in_doubt(error.to_string())

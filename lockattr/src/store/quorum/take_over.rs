@@ -14,6 +14,7 @@ use super::claims::Phase;
 use super::health::SILENT;
 use super::node::QuorumNode;
 use super::owned::OwnedClaim;
+use super::renew::undecided;
 use super::requests::{Request, Requests};
 use super::votes::{self, majority};
 use crate::error::StoreError;
@@ -85,7 +86,7 @@ impl Quorum {
                 break Ok(renewal);
             }
             let Some((node, answer)) = requests.next().await else {
-                break Err(undecided(&answers));
+                break Err(undecided(&answers, &[]));
             };
             answers[node] = Some(answer);
         };
@@ -145,14 +146,4 @@ impl QuorumNode {
             answer
         })
     }
-}
-
-/// Some may have done it.
-fn undecided(answers: &[Option<Renewed>]) -> StoreError {
-    let errors = answers
-        .iter()
-        .flatten()
-        .filter_map(|one| one.as_ref().err());
-    let errors: Vec<_> = errors.collect();
-    StoreError::in_doubt(votes::unavailable(answers.len(), &errors).to_string())
 }

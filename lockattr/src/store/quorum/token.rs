@@ -27,7 +27,13 @@ impl Quorum {
         let Some(Token::Drawn(largest)) = votes::token(&drawn) else {
             return decided(&drawn);
         };
-        let known = equal(drawn, largest);
+        // Nodes that have drawn just this one know it.
+        let known: TokenAnswers = drawn
+            .into_iter()
+            .map(|answer| {
+                answer.filter(|token| matches!(token, Ok(Token::Drawn(token)) if *token == largest))
+            })
+            .collect();
         let (raised, pending) = self.ask_for_token(&claim, largest, known).await;
         // The more nodes know it, the more of them may forget it.
         for (_, request) in pending {
@@ -68,22 +74,6 @@ impl Quorum {
     }
 }
 
-/// The nodes that have drawn just this number, which know it.
-fn equal(drawn: TokenAnswers, number: u64) -> TokenAnswers {
-    let drawn = drawn.into_iter();
-    let equal = drawn.map(|answer| {
-        answer.filter(|token| matches!(token, Ok(Token::Drawn(token)) if *token == number))
-    });
-    equal.collect()
-}
-
 fn decided(answers: &TokenAnswers) -> Result<Token, StoreError> {
-    votes::token(answers).ok_or_else(|| {
-        let errors: Vec<_> = answers
-            .iter()
-            .flatten()
-            .filter_map(|answer| answer.as_ref().err())
-            .collect();
-        votes::unavailable(answers.len(), &errors)
-    })
+    votes::token(answers).ok_or_else(|| votes::unavailable(answers.len(), &votes::errors(answers)))
 }

@@ -269,6 +269,14 @@ pub(super) fn token(answers: &[Option<Result<Token, StoreError>>]) -> Option<Tok
     lost.map(Token::NotHeld)
 }
 
+/// The errors among the answers of nodes.
+pub(super) fn errors<T>(answers: &[Option<Result<T, StoreError>>]) -> Vec<&StoreError> {
+    let answered = answers.iter().flatten();
+    answered
+        .filter_map(|answer| answer.as_ref().err())
+        .collect()
+}
+
 /// Why a majority cannot be asked. It is in doubt where one of them is, by replicas where nothing else is; and
 /// an outage where those that are away would be missed by every call.
 pub(super) fn unavailable(nodes: usize, errors: &[&StoreError]) -> StoreError {

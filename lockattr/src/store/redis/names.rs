@@ -11,7 +11,7 @@ use std::io::Write;
 use redis::{RedisWrite, ToRedisArgs};
 
 use super::millis;
-use crate::store::{Claim, Sharing};
+use crate::store::Claim;
 
 /// The names that one client uses.
 #[derive(Clone)]
@@ -87,11 +87,7 @@ pub(super) enum NamedKey<'a> {
 
 /// How a claim wants its lock, in the words of the scripts.
 pub(super) fn wish(claim: &Claim<'_>) -> Cow<'static, str> {
-    match claim.sharing() {
-        Sharing::Alone => "1".into(),
-        Sharing::Readers => "shared".into(),
-        Sharing::Permits { permits, weight } => format!("{weight}/{permits}").into(),
-    }
+    claim.sharing().wish("/")
 }
 
 /// The first of a claim's locks, or its only one.

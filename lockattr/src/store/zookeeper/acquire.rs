@@ -324,7 +324,6 @@ impl ZooKeeper {
         marks: Vec<Mark>,
     ) -> Outcome {
         let place = standing.nodes.places[0].clone();
-        let lock_node = step.lock_node(&claim.locks[0]);
         let name = place.rsplit('/').next().unwrap_or_default();
         while Instant::now() < step.deadline {
             let listing = &standing.listings[0];
@@ -332,7 +331,7 @@ impl ZooKeeper {
                 return Ok(None);
             }
             let slot = listing.free_slot(claim.owner, &marks);
-            let slot_node = format!("{lock_node}/{}{slot}", names::SLOT);
+            let slot_node = step.slot_node(&claim.locks[0], slot);
             let requests = [
                 Request::create(&slot_node, name, NodeKind::Ephemeral, step.acl),
                 Request::set(&place, &names::place_data(claim), -1),

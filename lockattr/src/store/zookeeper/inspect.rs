@@ -156,7 +156,7 @@ async fn end_hold(
     if !matches!(place.sharing, Sharing::Permits { .. }) {
         return Ok(step.delete(&place_node).await?);
     }
-    let slot_node = format!("{node}/{}{slot}", names::SLOT);
+    let slot_node = step.slot_node(lock, slot);
     match step.get(&slot_node, false).await? {
         Some((holder, _)) if holder == place.name => {}
         _ => return Ok(false),

@@ -18,7 +18,6 @@
 //! owner in the words of ZooKeeper. A ttl is in milliseconds. In the order of their numbers, those hold the lock
 //! who may do so beside all before them, up to the first that may not.
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::listing::server_time;
@@ -57,40 +56,23 @@ pub(super) fn lock(node: &str) -> Option<String> {
 }
 
 /// What is behind the wish of one that does not wait.
-const DOES_NOT_WAIT: char = '!';
+const DOES_NOT_WAIT: &str = "!";
 
-fn wish(sharing: Sharing) -> Cow<'static, str> {
-    match sharing {
-        Sharing::Alone => "1".into(),
-        Sharing::Readers => "shared".into(),
-        Sharing::Permits { permits, weight } => format!("{weight}of{permits}").into(),
-    }
-}
-
-fn read_wish(wish: &str) -> Option<Sharing> {
-    match wish {
-        "1" => return Some(Sharing::Alone),
-        "shared" => return Some(Sharing::Readers),
-        _ => {}
-    }
-    let (weight, permits) = wish.split_once("of")?;
-    let (weight, permits) = (weight.parse().ok()?, permits.parse().ok()?);
-    let is_some = permits > 1 && (1..=permits).contains(&weight);
-    is_some.then_some(Sharing::Permits { permits, weight })
-}
+/// Between the permits that one wants, and all: a name has no slash.
+const OF: &str = "of";
 
 /// The name of a claim's place, without the number.
 pub(super) fn place(claim: Claim<'_>, waits: bool) -> String {
     let (owner, ttl) = (encoded(claim.owner), claim.ttl.as_millis());
-    let wish = wish(claim.sharing());
-    let flag = if waits { "" } else { "!" };
+    let wish = claim.sharing().wish(OF);
+    let flag = if waits { "" } else { DOES_NOT_WAIT };
     format!("{owner}+{ttl}+{wish}{flag}-")
 }
 
 /// The whole name of the place of one that has taken over from another.
 pub(super) fn taken_over(claim: Claim<'_>, since: SystemTime, number: i32) -> String {
     let (owner, ttl) = (encoded(claim.owner), claim.ttl.as_millis());
-    let wish = wish(claim.sharing());
+    let wish = claim.sharing().wish(OF);
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{owner}+{ttl}+{wish}+{}-{number:010}", since.as_millis())
 }
@@ -103,7 +85,7 @@ pub(super) fn mark(leave: &Leave, slot: usize, owner: &str, place: Option<&Place
     match place {
         _ if leave.is_done() => format!("{DONE}{slot}-{id}"),
         Some(place) if !place.sharing.is_alone() => {
-            let wish = wish(place.sharing);
+            let wish = place.sharing.wish(OF);
             format!("{CLOSED}{slot}-{id}+{wish}+{}", place.number)
         }
         _ => format!("{CLOSED}{slot}-{id}"),
@@ -136,7 +118,7 @@ pub(super) fn places_of(owner: &str) -> String {
 
 pub(super) fn place_data(claim: Claim<'_>) -> String {
     let ttl = claim.ttl.as_millis();
-    format!("1 {} {ttl} {}", claim.owner, wish(claim.sharing()))
+    format!("1 {} {ttl} {}", claim.owner, claim.sharing().wish(OF))
 }
 
 /// A place in the queue of a lock, as its name says it.
@@ -202,7 +184,10 @@ fn read_mark_name(name: &str) -> Option<MarkName> {
     let (id, part) = match rest.split_once('+') {
         Some((id, part)) => {
             let (wish, number) = part.split_once('+')?;
-            (id, Some((read_wish(wish)?, number.parse().ok()?)))
+            (
+                id,
+                Some((Sharing::of_wish(wish, OF)?, number.parse().ok()?)),
+            )
         }
         None => (rest, None),
     };
@@ -230,7 +215,7 @@ fn read_place(name: &str) -> Option<Place> {
         name: name.to_owned(),
         owner: percent::decoded(owner)?,
         ttl: Duration::from_millis(ttl.parse().ok()?),
-        sharing: read_wish(wish)?,
+        sharing: Sharing::of_wish(wish, OF)?,
         waits,
         since,
         number: number.parse().ok()?,

@@ -187,11 +187,12 @@ pub(super) async fn free_slots_of(step: &Step<'_>, claim: Claim<'_>) -> Result<(
     }
     let lock = &claim.locks[0];
     let listing = step.list(lock).await?;
-    let path = |slot: usize| format!("{}/{}{slot}", step.lock_node(lock), names::SLOT);
-    let asked = listing.slots.iter();
-    let asked: Vec<_> = asked
-        .map(|slot| (path(*slot), step.send(Request::get(&path(*slot), false))))
-        .collect();
+    let paths = listing.slots.iter().map(|slot| step.slot_node(lock, *slot));
+    let asked = paths.map(|path| {
+        let asked = step.send(Request::get(&path, false));
+        (path, asked)
+    });
+    let asked: Vec<_> = asked.collect();
     for (path, asked) in asked {
         let holder = match asked.answer().await {
             Ok(answer) => data(&answer.body)?.0,

@@ -102,6 +102,10 @@ impl Step<'_> {
         names::lock_node(self.root, lock)
     }
 
+    pub(super) fn slot_node(&self, lock: &str, slot: usize) -> String {
+        format!("{}/{}{slot}", self.lock_node(lock), names::SLOT)
+    }
+
     /// What stands at a lock.
     pub(super) async fn list(&self, lock: &str) -> Result<Listing, Failure> {
         listed(self.send(Request::list(&self.lock_node(lock), false))).await

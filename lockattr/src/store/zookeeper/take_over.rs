@@ -88,7 +88,7 @@ impl ZooKeeper {
         let claims = self.session.claims();
         // It may have been one of this client.
         claims.forget(claim.owner);
-        let slot_node = has_slots(claim).then(|| slot_node(step, &claim.locks[0], lease.slot));
+        let slot_node = has_slots(claim).then(|| step.slot_node(&claim.locks[0], lease.slot));
         let nodes = Nodes {
             session,
             places,
@@ -135,7 +135,7 @@ async fn inherit(
     let Some(place) = of(lease.claim.owner) else {
         return Ok(Inheritance::NotHeld);
     };
-    let slot = has_slots(heir).then(|| slot_node(step, lock, lease.slot));
+    let slot = has_slots(heir).then(|| step.slot_node(lock, lease.slot));
     let Some(since) = held_since(step, place, &lock_node, slot.as_deref()).await? else {
         return Ok(Inheritance::Changed);
     };
@@ -168,10 +168,6 @@ async fn held_since(
     };
     let stored = stored.filter(|(holder, _)| slot.is_none() || *holder == place.name);
     Ok(stored.map(|(_, stat)| place.since.unwrap_or(server_time(stat.ctime))))
-}
-
-fn slot_node(step: &Step<'_>, lock: &str, slot: usize) -> String {
-    format!("{}/{}{slot}", step.lock_node(lock), names::SLOT)
 }
 
 fn not_held(listing: &Listing, claim: Claim<'_>) -> Renewal {
