@@ -65,7 +65,7 @@ async fn what_harms_locks_is_told_with_its_advice() {
         let _: () = server.ask(&format!("CONFIG SET {setting}"));
     }
     let _: () = server.ask("CONFIG SET slowlog-log-slower-than 1000");
-    let busy = "local n = 0 for i = 1, 30000000 do n = n + 1 end return n";
+    let busy = "local n = 0 for i = 1, 150000000 do n = n + 1 end return n";
     let _: i64 = server.words(&["EVAL", busy, "0"]).unwrap();
     let findings = diagnosed(&locks).await;
     for (topic, severity, words) in [
